@@ -121,7 +121,7 @@ class Book:
         forwarder = self.members[member].loop.failures.forwarder
         record = next((one for one in forwarder if outgoing is one.whole or outgoing is one.outgoing), None)
         if record is not None:
-            return self._workload.of(record.case.message)
+            return self._workload.of(record.failed_record.message)
         root = self.root_of(outgoing)
         return next(filter(lambda entry: self._is_settling(member, entry), self.copies.get(root, ())), root)
 

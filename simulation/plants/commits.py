@@ -58,7 +58,7 @@ def p31_counts_a_letter_as_there_before_it_is_acknowledged(patch: Patch) -> None
         before(self, record)
         if record.kind == "dead-letter":
             self._done(record, "topic")
-            record.case.dropped = True
+            record.failed_record.dropped = True
 
     before = patch.set(Forwarder, "_publish", publish)
 

@@ -37,11 +37,13 @@ def reports_a_dead_letter_twice(patch: Patch) -> None:
 
 @plant
 def reports_a_dead_letter_before_it_is_acknowledged(patch: Patch) -> None:
-    def dead_letter(self: Failures, case: FailedRecord, error: BaseException, verdict: Any, *args: Any) -> None:
-        fields = record_fields(case, error)
+    def dead_letter(
+        self: Failures, failed_record: FailedRecord, error: BaseException, verdict: Any, *args: Any
+    ) -> None:
+        fields = record_fields(failed_record, error)
         where: dict[str, Any] = {"letter_topic": "orders.dlq", "letter_partition": 0, "letter_offset": 0}
         self._events.emit(events.DeadLettered(*self._events.source, **(fields | where), reason=verdict.reason))
-        before(self, case, error, verdict, *args)
+        before(self, failed_record, error, verdict, *args)
 
     before = patch.set(Failures, "_dead_letter", dead_letter)
 
@@ -58,10 +60,10 @@ def does_not_report_a_letter_in_the_spool(patch: Patch) -> None:
 
 @plant
 def names_the_place_in_the_retry_topic_instead_of_the_original_one(patch: Patch) -> None:
-    def fields_of(case: FailedRecord, error: BaseException | None) -> dict[str, Any]:
-        message = case.message
+    def fields_of(failed_record: FailedRecord, error: BaseException | None) -> dict[str, Any]:
+        message = failed_record.message
         place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
-        fields: dict[str, Any] = before(case, error) | place
+        fields: dict[str, Any] = before(failed_record, error) | place
         return fields
 
     before = patch.set(failures, "record_fields", fields_of)
@@ -79,7 +81,7 @@ def reports_a_move_as_a_dead_letter(patch: Patch) -> None:
 @plant
 def reports_what_a_run_has_done_again_after_it_was_told_to_stop(patch: Patch) -> None:
     def returned(self: Loop, run: Run, now: float) -> None:
-        if run.taken and self.ownership.is_current(run.partition) and run.case is None and not run.abandoned:
+        if run.taken and self.ownership.is_current(run.partition) and run.failed_record is None and not run.abandoned:
             self.events.emit(run_finished(self.events, run, 0, run.taken))
         before(self, run, now)
 

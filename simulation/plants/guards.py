@@ -70,8 +70,8 @@ def never_opens_the_breaker_unless_a_record_is_lost(patch: Patch) -> None:
 
 @plant
 def buries_a_record_whose_last_attempt_met_an_outage(patch: Patch) -> None:
-    def holds_back(self: Guards, case: FailedRecord, found: Any, verdict: Any, now: float, **how: Any) -> Any:
-        wait_s = original(self, case, found, verdict, now, **how)
+    def holds_back(self: Guards, failed_record: FailedRecord, found: Any, verdict: Any, now: float, **how: Any) -> Any:
+        wait_s = original(self, failed_record, found, verdict, now, **how)
         return None if isinstance(verdict, verdicts.DeadLetter) else wait_s
 
     original = patch.set(Guards, "holds_back", holds_back)
@@ -79,9 +79,9 @@ def buries_a_record_whose_last_attempt_met_an_outage(patch: Patch) -> None:
 
 @plant
 def burns_attempts_while_the_breaker_is_open(patch: Patch) -> None:
-    def wait(self: Failures, case: FailedRecord, wait_s: float, now: float) -> None:
-        case.failures += 1
-        original(self, case, wait_s, now)
+    def wait(self: Failures, failed_record: FailedRecord, wait_s: float, now: float) -> None:
+        failed_record.failures += 1
+        original(self, failed_record, wait_s, now)
 
     original = patch.set(Failures, "_wait", wait)
 
@@ -132,8 +132,8 @@ def forgets_the_rate_of_a_partition(patch: Patch) -> None:
 
 @plant
 def retries_sooner_than_the_rate_allows(patch: Patch) -> None:
-    def failed(self: Failures, case: FailedRecord, error: BaseException, now: float) -> None:
+    def failed(self: Failures, failed_record: FailedRecord, error: BaseException, now: float) -> None:
         self._floor_s = 0.0
-        original(self, case, error, now)
+        original(self, failed_record, error, now)
 
     original = patch.set(Failures, "failed", failed)

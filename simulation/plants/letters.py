@@ -58,10 +58,10 @@ def p30_takes_a_letter_for_sent_when_the_queue_of_the_producer_is_full(patch: Pa
 
 @plant
 def p46_cannot_build_a_letter_without_a_value(patch: Patch) -> None:
-    def compose(self: Publisher, case: FailedRecord, *args: Any, **named: Any) -> Any:
-        if case.message.value() is None:
+    def compose(self: Publisher, failed_record: FailedRecord, *args: Any, **named: Any) -> Any:
+        if failed_record.message.value() is None:
             raise TypeError("a bytes-like object is required, not 'NoneType'")
-        return before(self, case, *args, **named)
+        return before(self, failed_record, *args, **named)
 
     before = patch.set(Publisher, "compose", compose)
 

@@ -42,11 +42,11 @@ def counts_the_bytes_of_values_alone(patch: Patch) -> None:
 def p33_lets_the_retry_counter_survive_a_revoke(patch: Patch) -> None:
     counts: dict[tuple[Any, ...], int] = {}
 
-    def failed(self: Failures, case: Any, error: BaseException, now: float) -> None:
-        key = (self, case.partition.place, case.message.offset())
-        case.failures = max(case.failures, counts.get(key, 0))
-        before(self, case, error, now)
-        counts[key] = case.failures
+    def failed(self: Failures, failed_record: Any, error: BaseException, now: float) -> None:
+        key = (self, failed_record.partition.place, failed_record.message.offset())
+        failed_record.failures = max(failed_record.failures, counts.get(key, 0))
+        before(self, failed_record, error, now)
+        counts[key] = failed_record.failures
 
     before = patch.set(Failures, "failed", failed)
 
@@ -63,9 +63,9 @@ def p38_puts_the_rest_of_a_run_at_the_end(patch: Patch) -> None:
 @plant
 def p38_lets_the_lane_go_on_while_a_record_waits_for_its_retry(patch: Patch) -> None:
     def split(self: Any, run: Run, now: float) -> Any:
-        case = originals[type(self)](self, run, now)
-        self.release(case)
-        return case
+        failed_record = originals[type(self)](self, run, now)
+        self.release(failed_record)
+        return failed_record
 
     originals = {kind: patch.set(kind, "split", split) for kind in (KeyLanes, PartitionLanes)}
 
@@ -104,13 +104,15 @@ def p50_runs_all_null_keys_in_one_lane(patch: Patch) -> None:
 def runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
     def step(self: Failures, now: float) -> None:
         before(self, now)
-        self.ready.extend(case for case in failed.pop(self.forwarder, []) if not case.dropped)
+        self.ready.extend(
+            failed_record for failed_record in failed.pop(self.forwarder, []) if not failed_record.dropped
+        )
 
     def settled(self: Forwarder, answer: Settled, now: float) -> None:
         record = answer.record
-        if isinstance(answer.outcome, SinkError) and record.kind == "dead-letter" and not record.case.dropped:
-            self.drop(record.case)
-            failed.setdefault(self, []).append(record.case)
+        if isinstance(answer.outcome, SinkError) and record.kind == "dead-letter" and not record.failed_record.dropped:
+            self.drop(record.failed_record)
+            failed.setdefault(self, []).append(record.failed_record)
         else:
             original(self, answer, now)
 

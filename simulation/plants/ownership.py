@@ -148,7 +148,7 @@ def p19_takes_an_error_for_no_offset(patch: Patch) -> None:
 
 @plant
 def p32_sends_a_letter_after_the_revoke(patch: Patch) -> None:
-    patch.set(Failures, "drop", lambda self, partition: list(partition.cases))
+    patch.set(Failures, "drop", lambda self, partition: list(partition.failed_records))
 
 
 @plant

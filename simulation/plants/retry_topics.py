@@ -20,7 +20,7 @@ def p31_counts_a_move_as_done_before_it_is_acknowledged(patch: Patch) -> None:
         before(self, record)
         if record.kind == "move":
             self._done(record, "topic")
-            record.case.dropped = True
+            record.failed_record.dropped = True
 
     before = patch.set(Forwarder, "_publish", publish)
 

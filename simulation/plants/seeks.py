@@ -50,7 +50,7 @@ def lets_a_result_of_the_epoch_before_a_seek_count(patch: Patch) -> None:
 
     def came_back(self: Loop, run: Run, now: float) -> None:
         heir = heirs.get(run.partition)
-        if heir is not None and heir.live and run.done and run.case is None and heir.ledger.last >= 0:
+        if heir is not None and heir.live and run.done and run.failed_record is None and heir.ledger.last >= 0:
             last = run.messages[run.done - 1].offset()
             below = [seq for seq in range(heir.ledger.lowest, heir.buffered_seq) if heir.ledger.offset_of(seq) <= last]
             heir.ledger.finish(below)

@@ -44,7 +44,7 @@ def p27_swallows_that_a_letter_was_not_published(patch: Patch) -> None:
 @plant
 def p41_takes_a_spool_that_is_full_for_one_that_has_the_letter(patch: Patch) -> None:
     def settled(self: Forwarder, answer: Settled, now: float) -> None:
-        if isinstance(answer.outcome, SpoolError) and not answer.record.case.dropped:
+        if isinstance(answer.outcome, SpoolError) and not answer.record.failed_record.dropped:
             self._done(answer.record, "spool")
         else:
             before(self, answer, now)

@@ -16,12 +16,16 @@ def believes_a_handler_that_comes_back_too_late(patch: Patch) -> None:
     def came_back(self: Overdue, run: Run, now: float) -> None:
         original(self, run, now)
         loop: Any = self._returned.__self__  # type: ignore[attr-defined]
-        for case in list(run.partition.cases):
-            if run.done and case.message is run.messages[run.done - 1] and case in loop.failures.settling:
-                loop.handover.drop(case)
-                loop.failures.forwarder.drop(case)
-                case.partition.finish_case(case)
-                loop.committer.mark_dirty(case.partition)
+        for failed_record in list(run.partition.failed_records):
+            if (
+                run.done
+                and failed_record.message is run.messages[run.done - 1]
+                and failed_record in loop.failures.settling
+            ):
+                loop.handover.drop(failed_record)
+                loop.failures.forwarder.drop(failed_record)
+                failed_record.partition.finish_failed(failed_record)
+                loop.committer.mark_dirty(failed_record.partition)
 
     original = patch.set(Overdue, "came_back", came_back)
 

@@ -95,7 +95,7 @@ class LanesModel(WatchedLanes):
     def hang(self, number: int, *, between: bool) -> None:
         """A run is told to stop and relieved, while it hangs in a record or (`between`) just before one."""
         run = self.some_run(number)
-        if run is None or run.case is not None or run.stop or run in self.cut:
+        if run is None or run.failed_record is not None or run.stop or run in self.cut:
             return  # a batch, of which a part was done, is never relieved
         run.stop = True
         run.current = run.done if run in self.begun or between else run.done - 1
@@ -125,12 +125,12 @@ class LanesModel(WatchedLanes):
         run.current = run.done
         if not run.stop:
             run.stop = True
-            if run.case is None:
+            if run.failed_record is None:
                 self.tell(run.partition)
                 self.take_stock(run)
                 self.lanes.relieve(run)
         other = run.stand_in(run.done, TimeoutError(), 0.0)
-        if run.case is None:
+        if run.failed_record is None:
             self.lanes.replace(run, other)
             self.held = defaultdict(
                 list, {lane: [other if one is run else one for one in self.held[lane]] for lane in self.held}
@@ -185,9 +185,9 @@ class LanesModel(WatchedLanes):
         run.partition.running.discard(run)
         tenure, partition = self.tenure_of[run.partition], run.partition
         if not partition.live:
-            self.release(run.case or run)
-        elif run.case is not None:
-            self.give_case(tenure, run, run.case, at_once=at_once)
+            self.release(run.failed_record or run)
+        elif run.failed_record is not None:
+            self.give_case(tenure, run, run.failed_record, at_once=at_once)
         else:
             self.count(partition, run.messages[run.taken : run.done])
             partition.finish(run)
@@ -196,15 +196,15 @@ class LanesModel(WatchedLanes):
             else:
                 self.give_rest(tenure, run)
 
-    def give_case(self, tenure: Tenure, run: Run, case: FailedRecord, *, at_once: bool) -> None:
+    def give_case(self, tenure: Tenure, run: Run, failed_record: FailedRecord, *, at_once: bool) -> None:
         if run.done:
-            self.count(case.partition, [case.message])
-            case.partition.finish_case(case)
-            self.finish(tenure, case, at_once=at_once)
-        elif case.partition.closing:
-            self.leave_case(case)
+            self.count(failed_record.partition, [failed_record.message])
+            failed_record.partition.finish_failed(failed_record)
+            self.finish(tenure, failed_record, at_once=at_once)
+        elif failed_record.partition.closing:
+            self.leave_case(failed_record)
         else:
-            tenure.cases.append(case)
+            tenure.failed_records.append(failed_record)
 
     def give_rest(self, tenure: Tenure, run: Run) -> None:
         self.let_go(run)
@@ -212,17 +212,17 @@ class LanesModel(WatchedLanes):
             self.lanes.give_back(run)
             return
         failed = run.messages[run.done]
-        case = self.lanes.split(run, 0.0)
-        assert case.message is failed
-        run.partition.cases.add(case)
-        tenure.cases.append(case)
-        self.held[self.lane(failed, run.partition)].append(case)
+        failed_record = self.lanes.split(run, 0.0)
+        assert failed_record.message is failed
+        run.partition.failed_records.add(failed_record)
+        tenure.failed_records.append(failed_record)
+        self.held[self.lane(failed, run.partition)].append(failed_record)
 
     # -- batches: several records of a run begin and end together
 
     def untouched_run(self, number: int) -> Run | None:
         run = self.some_run(number)
-        if run is None or run.case is not None or run.stop or run.done or run in self.begun:
+        if run is None or run.failed_record is not None or run.stop or run.done or run in self.begun:
             return None
         return run if run.partition.live and not run.partition.closing else None
 
@@ -262,12 +262,12 @@ class LanesModel(WatchedLanes):
         self.out.remove(run)
         run.partition.running.discard(run)
         self.let_go(run)
-        cases = self.lanes.extract(run, failed, 0.0)
-        assert [case.message for case in cases] == records
-        for case in cases:
-            case.partition.cases.add(case)
-            self.tenure_of[case.partition].cases.append(case)
-            self.held[self.lane(case.message, case.partition)].append(case)
+        failed_records = self.lanes.extract(run, failed, 0.0)
+        assert [failed_record.message for failed_record in failed_records] == records
+        for failed_record in failed_records:
+            failed_record.partition.failed_records.add(failed_record)
+            self.tenure_of[failed_record.partition].failed_records.append(failed_record)
+            self.held[self.lane(failed_record.message, failed_record.partition)].append(failed_record)
 
     def first_of_their_lanes(self, run: Run, chosen: list[bool], *, whole: bool) -> list[int]:
         """Positions of chosen records that are not behind one that is not chosen; or (not `whole`) behind any."""
@@ -294,16 +294,16 @@ class LanesModel(WatchedLanes):
         else:
             tenure.awaiting.append(holder)
 
-    def leave_case(self, case: FailedRecord) -> None:
-        case.partition.cases.discard(case)
-        self.release(case)
+    def leave_case(self, failed_record: FailedRecord) -> None:
+        failed_record.partition.failed_records.discard(failed_record)
+        self.release(failed_record)
 
     def retry(self, place: TopicPartition, number: int) -> None:
-        cases = self.tenures[place].cases
-        if cases and self.tenures[place].partition.startable:
-            case = pick(cases, number)
-            cases.remove(case)
-            run = Run(case.partition, [case.message], (case.seq,), {}, case)
+        failed_records = self.tenures[place].failed_records
+        if failed_records and self.tenures[place].partition.startable:
+            failed_record = pick(failed_records, number)
+            failed_records.remove(failed_record)
+            run = Run(failed_record.partition, [failed_record.message], (failed_record.seq,), {}, failed_record)
             run.partition.running.add(run)
             self.out.append(run)
 
@@ -348,9 +348,9 @@ class LanesModel(WatchedLanes):
         tenure = self.tenures[place]
         tenure.partition.closing = True
         self.lanes.drop(tenure.partition)
-        for case in tenure.cases:
-            self.leave_case(case)
-        tenure.cases.clear()
+        for failed_record in tenure.failed_records:
+            self.leave_case(failed_record)
+        tenure.failed_records.clear()
 
     def rebalance(self, place: TopicPartition) -> None:
         """The partition goes and comes back; what is still out is stale."""
@@ -382,7 +382,7 @@ class LanesModel(WatchedLanes):
         for place in PLACES:
             self.let_run(place)
             self.fetch(place, ALL)
-            for _ in range(len(self.tenures[place].cases)):
+            for _ in range(len(self.tenures[place].failed_records)):
                 self.retry(place, 0)
         self.take_all(ALL)
         while self.out:

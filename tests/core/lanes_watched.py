@@ -28,7 +28,7 @@ class Tenure:
         self.window_end = 0  # when the lanes were last told that the partition may have something to start
         self.passed_over = False  # since then, because a bundle of it is out
         self.unstarted: dict[Hashable, deque[int]] = defaultdict(deque)  # offsets, by lane
-        self.cases: list[FailedRecord] = []  # waiting for their next attempt
+        self.failed_records: list[FailedRecord] = []  # waiting for their next attempt
         self.awaiting: list[Holder] = []  # finished, lanes held until the commit
 
     @property
@@ -67,10 +67,10 @@ class WatchedLanes:
         if run in self.begun:
             return
         tenure, record = self.tenure_of[run.partition], run.messages[run.done]
-        lane, holder = self.lane(record, run.partition), run.case or run
+        lane, holder = self.lane(record, run.partition), run.failed_record or run
         assert all(other is holder for other in self.held[lane]), "two holders of one lane"
         assert run.partition.ledger.offset_of(run.seqs[run.done]) == record.offset()
-        if run.case is None:
+        if run.failed_record is None:
             following = tenure.unstarted[lane]
             assert following, "started twice, or never received"
             assert following.popleft() == record.offset(), "not the next record of its lane"

@@ -69,9 +69,9 @@ def fail(lanes: Lanes, run: Run, *, at: int) -> FailedRecord:
     return lanes.split(run, 0.0)
 
 
-def finish_case(lanes: Lanes, case: FailedRecord) -> None:
-    case.partition.finish_case(case)
-    lanes.release(case)
+def finish_failed(lanes: Lanes, failed_record: FailedRecord) -> None:
+    failed_record.partition.finish_failed(failed_record)
+    lanes.release(failed_record)
 
 
 def lose(lanes: Lanes, partition: Partition) -> None:
@@ -114,11 +114,11 @@ def test_a_failed_record_holds_its_partition_and_the_rest_follows_it() -> None:
     lanes = lanes_for("partition")
     partition = fed(lanes, "abcd")
     (run,) = lanes.take(1, 3)
-    case = fail(lanes, run, at=1)
-    assert case.message.offset() == 1
+    failed_record = fail(lanes, run, at=1)
+    assert failed_record.message.offset() == 1
     feed(lanes, partition, "e")
     assert lanes.take(10, 10) == []
-    finish_case(lanes, case)
+    finish_failed(lanes, failed_record)
     assert carries(lanes.take(10, 10)) == [[2, 3, 4]]
     assert partition.ledger.watermark() == 2
 
@@ -169,11 +169,11 @@ def test_a_failed_record_holds_its_key_alone() -> None:
     lanes = lanes_for("key")
     fed(lanes, "abab.")
     (run,) = lanes.take(1, 10)
-    case = fail(lanes, run, at=0)
+    failed_record = fail(lanes, run, at=0)
     again = lanes.take(10, 10)
     assert carries(again) == [[1, 3, 4]]
     come_back(lanes, again[0])
-    finish_case(lanes, case)
+    finish_failed(lanes, failed_record)
     assert carries(lanes.take(10, 10)) == [[2]]
 
 
@@ -193,8 +193,8 @@ def test_other_keys_go_on_while_a_record_is_tried_again_and_again() -> None:
     lanes = lanes_for("key")
     partition = fed(lanes, "a")
     (run,) = lanes.take(10, 10)
-    case = fail(lanes, run, at=0)
-    retry = Run(partition, [case.message], (case.seq,), {}, case)
+    failed_record = fail(lanes, run, at=0)
+    retry = Run(partition, [failed_record.message], (failed_record.seq,), {}, failed_record)
     partition.running.add(retry)
     feed(lanes, partition, "b")
     assert carries(lanes.take(10, 10)) == [[1]]
@@ -300,8 +300,8 @@ def test_an_unused_lane_costs_nothing() -> None:
     for run in runs:
         come_back(lanes, run)
     runs = lanes.take(10, 10)
-    case = fail(lanes, runs[0], at=0)
-    finish_case(lanes, case)
+    failed_record = fail(lanes, runs[0], at=0)
+    finish_failed(lanes, failed_record)
     for run in [*runs[1:], *lanes.take(10, 10)]:
         come_back(lanes, run)
     assert partition.ledger.unfinished() == 0
@@ -331,8 +331,8 @@ def test_without_order_no_record_waits_for_another() -> None:
     fed(lanes, "aaa")
     runs = lanes.take(10, 1)
     assert carries(runs) == [[0], [1], [2]]
-    case = fail(lanes, runs[0], at=0)
-    assert case.keys == ()
+    failed_record = fail(lanes, runs[0], at=0)
+    assert failed_record.keys == ()
 
 
 @pytest.mark.parametrize("order", ORDERS)

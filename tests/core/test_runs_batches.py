@@ -207,7 +207,7 @@ def test_only_what_is_of_a_lost_partition_is_stale() -> None:
     run, batch = runs()
     assert ([*run.stale_holders()], [*batch.stale_holders()]) == ([], [])
     run, batch = runs(live=False)
-    assert [*run.stale_holders()] == [run.case]
+    assert [*run.stale_holders()] == [run.failed_record]
     assert [*batch.stale_holders()] == batch.parts[:1]
 
 

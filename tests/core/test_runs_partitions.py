@@ -88,10 +88,10 @@ def test_a_run_finishes_as_far_as_it_came() -> None:
 def test_a_case_is_finished_by_itself() -> None:
     one = partition()
     one.feed(records(0, 1, 2))
-    case = FailedRecord(one, 1, one.buffer[1], (), 0.0)
-    one.cases.add(case)
-    one.finish_case(case)
-    assert not one.cases
+    failed_record = FailedRecord(one, 1, one.buffer[1], (), 0.0)
+    one.failed_records.add(failed_record)
+    one.finish_failed(failed_record)
+    assert not one.failed_records
     assert one.held_bytes == 20
     assert 1 in one.ledger.completion()
     assert one.ledger.watermark() == 0

@@ -47,9 +47,9 @@ def publisher(sink: FakeSink | None = None, *, partitions: int = 12, form: Lette
 def case_of(value: bytes | None, *, key: bytes | None = b"k", headers: Headers = ()) -> FailedRecord:
     partition = Partition(PLACE, epoch=1, start=0)
     message = FakeMessage(PLACE, 17, key=key, value=value, headers=headers, timestamp_ms=5)
-    case = FailedRecord(partition, 0, message, (), 0.0)
-    case.note(Attempt(1_700_000_000.0, "ValueError"))
-    return case
+    failed_record = FailedRecord(partition, 0, message, (), 0.0)
+    failed_record.note(Attempt(1_700_000_000.0, "ValueError"))
+    return failed_record
 
 
 def back(outgoing: Outgoing) -> Letter:
@@ -103,15 +103,15 @@ def test_a_letter_goes_to_its_records_partition_where_there_is_one(partitions: i
 
 
 def test_a_letter_tells_the_whole_story() -> None:
-    case = case_of(b"1", headers=[("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())])
-    case.note(Attempt(1_700_000_001.5, "KeyError"))
+    failed_record = case_of(b"1", headers=[("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())])
+    failed_record.note(Attempt(1_700_000_001.5, "KeyError"))
     try:
         try:
             raise TimeoutError("slow")
         except TimeoutError as error:
             raise Reject("no account 17", code="NO_ACCOUNT") from error
     except Reject as error:
-        found = back(publisher().letter(case, error, DeadLetter("no account 17", "NO_ACCOUNT")))
+        found = back(publisher().letter(failed_record, error, DeadLetter("no account 17", "NO_ACCOUNT")))
     assert (found.error_type, found.error_class, found.error_cause) == (
         "Reject",
         "keepfast.core.errors.Reject",
@@ -149,13 +149,13 @@ def test_odd_characters_are_dead_lettered_too(form: LetterFormat) -> None:
 
 @pytest.mark.parametrize("form", LETTER_FORMATS)
 def test_a_letter_is_bounded_however_much_the_error_says_and_however_often_it_failed(form: LetterFormat) -> None:
-    case = case_of(b"1")
+    failed_record = case_of(b"1")
     for n in range(1_000):
-        case.note(Attempt(1_700_000_000.0 + n, f"E{n}"))
+        failed_record.note(Attempt(1_700_000_000.0 + n, f"E{n}"))
     try:
         raise ValueError("x" * 1_000_000)
     except ValueError as error:
-        found = back(publisher(form=form).letter(case, error, DeadLetter("y" * 100_000, "CODE")))
+        found = back(publisher(form=form).letter(failed_record, error, DeadLetter("y" * 100_000, "CODE")))
     assert (len(found.error_message), len(found.stack_trace)) == (MAX_MESSAGE, MAX_STACK)
     assert (found.retry_count, len(found.attempts)) == (1_000, KEPT_ATTEMPTS)
     assert (found.attempts[0].error_type, found.attempts[-1].error_type) == ("ValueError", "E999")

@@ -29,13 +29,15 @@ def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: boo
     place = TopicPartition(RETRY, 3)
     kept = out.headers if block else own
     message = FakeMessage(place, 99, key=key, value=value, headers=kept, timestamp_ms=int(MOVED_S * 1000))
-    case = FailedRecord(Partition(place, epoch=1, start=0), 0, Returned(message, TIERS.topics[RETRY], TIERS), (), 0.0)
-    case.note(Attempt(MOVED_S + 6, "ValueError"))
-    return case
+    failed_record = FailedRecord(
+        Partition(place, epoch=1, start=0), 0, Returned(message, TIERS.topics[RETRY], TIERS), (), 0.0
+    )
+    failed_record.note(Attempt(MOVED_S + 6, "ValueError"))
+    return failed_record
 
 
-def letter_of(case: FailedRecord, form: LetterFormat) -> Letter:
-    outgoing = publisher(form=form).letter(case, ValueError("bad"), DeadLetter("failed 5 times", "CODE"))
+def letter_of(failed_record: FailedRecord, form: LetterFormat) -> Letter:
+    outgoing = publisher(form=form).letter(failed_record, ValueError("bad"), DeadLetter("failed 5 times", "CODE"))
     assert outgoing.topic == "orders.payment.dlq"
     return back(outgoing)
 
@@ -77,7 +79,7 @@ def test_without_a_believable_origin_it_names_the_retry_topic_and_is_sent_all_th
 
 def test_the_identity_of_a_letter_is_that_of_the_original() -> None:
     direct = FakeMessage(TopicPartition(TOPIC, 7), 17, key=b"k", value=b"v", timestamp_ms=SENT_MS)
-    case = FailedRecord(Partition(TopicPartition(TOPIC, 7), epoch=1, start=0), 0, direct, (), 0.0)
-    straight = publisher().letter(case, ValueError(), DeadLetter("why", "CODE"))
+    failed_record = FailedRecord(Partition(TopicPartition(TOPIC, 7), epoch=1, start=0), 0, direct, (), 0.0)
+    straight = publisher().letter(failed_record, ValueError(), DeadLetter("why", "CODE"))
     outgoing = publisher().letter(returned(b"v", b"k", ()), ValueError(), DeadLetter("why", "CODE"))
     assert back(outgoing).identity == back(straight).identity

@@ -14,7 +14,7 @@ begin, lost = Forwarder.begin, list[FailedRecord]()
 
 def begin_but_once(
     self: Forwarder,
-    case: FailedRecord,
+    failed_record: FailedRecord,
     kind: Kind,
     outgoing: Outgoing,
     now: float,
@@ -22,10 +22,10 @@ def begin_but_once(
     error: BaseException | None = None,
 ) -> None:
     if lost:
-        begin(self, case, kind, outgoing, now, error=error)
+        begin(self, failed_record, kind, outgoing, now, error=error)
     else:
-        lost.append(case)
-        self._finished(ForwardedRecord(case, kind, outgoing, outgoing), "topic", None)
+        lost.append(failed_record)
+        self._finished(ForwardedRecord(failed_record, kind, outgoing, outgoing), "topic", None)
 
 
 Forwarder.begin = begin_but_once  # type: ignore[method-assign]

@@ -46,13 +46,13 @@ def through_retry_topics(message: Message) -> Message:
 
 
 def buried(message: Message, form: LetterFormat) -> Outgoing:
-    case = FailedRecord(Partition(TopicPartition(TOPIC, 3), epoch=1, start=0), 0, message, (), 0.0)
-    case.note(Attempt(1.7e9, "ValueError"))
+    failed_record = FailedRecord(Partition(TopicPartition(TOPIC, 3), epoch=1, start=0), 0, message, (), 0.0)
+    failed_record.note(Attempt(1.7e9, "ValueError"))
     publisher = Publisher(
         NOTHING, topics={TOPIC: DLQ}, partitions={DLQ: 4}, group=GROUP, handler="app:charge", app_version="1", form=form
     )
     return publisher.letter(
-        case, ValueError("no account for card 4111111111111111"), DeadLetter("final", "VALUE_INVALID")
+        failed_record, ValueError("no account for card 4111111111111111"), DeadLetter("final", "VALUE_INVALID")
     )
 
 

@@ -717,4 +717,4 @@ def test_good_records_are_done_once_bad_ones_are_dead_lettered_once_and_lanes_ke
         assert [name for name in world.done if name in names] == [name for name in names if name in good]
     assert [world.committed(number) for number in (0, 1)] == [len(keys) for keys in story["fed"]]
     for partition in world.loop.ownership:
-        assert (partition.held_bytes, len(partition.cases), len(partition.running)) == (0, 0, 0)
+        assert (partition.held_bytes, len(partition.failed_records), len(partition.running)) == (0, 0, 0)

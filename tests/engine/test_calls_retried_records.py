@@ -35,9 +35,9 @@ def returned(headers: Headers | None = None) -> Returned:
     return Returned(message, TIERS.topics[TOPIC], TIERS)
 
 
-def run_of(message: Message, case: FailedRecord | None = None) -> Run:
+def run_of(message: Message, failed_record: FailedRecord | None = None) -> Run:
     partition = Partition(TopicPartition(TOPIC, 2), epoch=1, start=0)
-    return Run(partition, [message], [0], {}, case)
+    return Run(partition, [message], [0], {}, failed_record)
 
 
 def handler_of(function: Any) -> Handler:
@@ -93,10 +93,10 @@ def test_middleware_sees_the_original_as_well() -> None:
 
 def test_a_case_counts_by_itself() -> None:
     message = returned()
-    case = FailedRecord(Partition(TopicPartition(TOPIC, 2), epoch=1, start=0), 0, message, (), 0.0)
-    assert case.failures == 4
-    case.failures = 6
-    assert seen_by(run_of(message, case))[-1] == 7
+    failed_record = FailedRecord(Partition(TopicPartition(TOPIC, 2), epoch=1, start=0), 0, message, (), 0.0)
+    assert failed_record.failures == 4
+    failed_record.failures = 6
+    assert seen_by(run_of(message, failed_record))[-1] == 7
 
 
 def test_a_record_of_another_group_never_reaches_the_handler() -> None:

@@ -45,7 +45,7 @@ class Bench:
         holds = Holds(ManualClock(0.0), events)
         self.guards = Guards(whole, lanes_for(whole.order), holds, InFlight(), events)
         self._counts = Counts(whole.topics, whole.tiers)
-        self.cases = Failures(
+        self.failed_records = Failures(
             whole,
             publisher,
             self.mailbox,
@@ -62,18 +62,18 @@ class Bench:
     def counts(self) -> FailureCounts:
         return self._counts.total()
 
-    def case(self, value: bytes = b"v") -> FailedRecord:
+    def failed_record(self, value: bytes = b"v") -> FailedRecord:
         message = FakeMessage(PLACE, 7, key=b"k", value=value)
         return FailedRecord(Partition(PLACE, epoch=1, start=0), 0, message, (), 0.0)
 
-    def fail(self, *errors: BaseException, case: FailedRecord | None = None) -> FailedRecord:
+    def fail(self, *errors: BaseException, failed_record: FailedRecord | None = None) -> FailedRecord:
         """One attempt after another, and what the sink answers."""
-        one = case or self.case()
+        one = failed_record or self.failed_record()
         for error in errors:
-            self.cases.failed(one, error, 0.0)
+            self.failed_records.failed(one, error, 0.0)
             for word in self.mailbox.collect(0):
                 assert isinstance(word, Settled)
-                self.cases.forwarder.settled(word, 0.0)
+                self.failed_records.forwarder.settled(word, 0.0)
         return one
 
 
@@ -82,7 +82,7 @@ def test_no_retry_waits_less_than_the_plan_says_at_that_moment() -> None:
     bench = Bench(retry=RetryPolicy(jitter=False), retry_floor_s=lambda: next(floors_s))
     for _ in range(3):
         bench.fail(TimeoutError())
-    assert sorted(due for due, _, _ in bench.cases._timers._heap) == [1.0, 2.0, 7.0]
+    assert sorted(due for due, _, _ in bench.failed_records._timers._heap) == [1.0, 2.0, 7.0]
 
 
 def test_the_policy_of_the_error_that_came_last_decides() -> None:
@@ -180,7 +180,7 @@ def test_sensitive_data_is_a_security_event_and_has_a_counter_of_its_own(log: Lo
     bench = Bench()
     found = CardNumbers().scan(None, PAN)
     assert found is not None
-    bench.fail(SensitiveData(found), case=bench.case(PAN))
+    bench.fail(SensitiveData(found), failed_record=bench.failed_record(PAN))
     bench.fail(Discard("a test"))
     assert (bench.counts.discarded, bench.counts.sensitive, bench.counts.dead_lettered) == (2, 1, 0)
     [entry, _] = log.entries
@@ -212,7 +212,7 @@ def test_a_failed_send_replaces_what_the_handler_raised(raised: BaseException | 
 @pytest.mark.parametrize("raised", [Halt("stop"), SystemExit(), DiskFull(), BatchError({0: KeyError(), 3: DiskFull()})])
 def test_a_failed_send_never_replaces_a_halt(raised: BaseException) -> None:
     bench = Bench(rules=RuleBook([Rule(DiskFull, "halt")]))
-    assert bench.cases.decisive(not_sent(raised)) is raised
+    assert bench.failed_records.decisive(not_sent(raised)) is raised
     if not isinstance(raised, BatchError):
         bench.fail(not_sent(raised))
         assert (bench.counts.retries, bench.finished, len(bench.halted)) == (0, [], 1)

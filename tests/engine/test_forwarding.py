@@ -53,10 +53,10 @@ class Spool:
 
 def failed(offset: int, value: bytes) -> FailedRecord:
     message = FakeMessage(PLACE, offset, key=b"k", value=value, headers=(), timestamp_ms=5)
-    case = FailedRecord(Partition(PLACE, epoch=1, start=0), offset, message, (), 0.0)
-    case.note(Attempt(1.0, "ValueError"))
-    case.found = Classification(kind="non-retryable", code="VALUE_INVALID", rule="value")
-    return case
+    failed_record = FailedRecord(Partition(PLACE, epoch=1, start=0), offset, message, (), 0.0)
+    failed_record.note(Attempt(1.0, "ValueError"))
+    failed_record.found = Classification(kind="non-retryable", code="VALUE_INVALID", rule="value")
+    return failed_record
 
 
 class Scene:
@@ -78,24 +78,24 @@ class Scene:
             self.publisher,
             self.mailbox,
             finished=lambda record, where, _: self.finished.append((record, where)),
-            stays=lambda case, _: self.stayed.append(case),
+            stays=lambda failed_record, _: self.stayed.append(failed_record),
             events=Events("c", "g", (EventLog(),)),
         )
 
     def dead_letter(self, offset: int = 0, *, size: int = 10) -> FailedRecord:
-        case = failed(offset, b"\xff" * size)
-        letter = self.publisher.letter(case, ValueError("x" * 2_000), DeadLetter("why", "CODE"))
-        self.forwarder.begin(case, "dead-letter", letter, self.now)
+        failed_record = failed(offset, b"\xff" * size)
+        letter = self.publisher.letter(failed_record, ValueError("x" * 2_000), DeadLetter("why", "CODE"))
+        self.forwarder.begin(failed_record, "dead-letter", letter, self.now)
         self.turn()
-        return case
+        return failed_record
 
     def move(self) -> FailedRecord:
         """The sink has answered, and the loop has not read it yet."""
-        case = failed(7, b"v")
-        attempts = [(attempt.at, attempt.error_type) for attempt in case.attempts]
-        copy = moved(case.message, tiers=TIERS, step=1, wall_s=1.0, failures=1, attempts=attempts)
-        self.forwarder.begin(case, "move", copy, self.now)
-        return case
+        failed_record = failed(7, b"v")
+        attempts = [(attempt.at, attempt.error_type) for attempt in failed_record.attempts]
+        copy = moved(failed_record.message, tiers=TIERS, step=1, wall_s=1.0, failures=1, attempts=attempts)
+        self.forwarder.begin(failed_record, "move", copy, self.now)
+        return failed_record
 
     def turn(self, passed_s: float = 0.0) -> None:
         self.now += passed_s
@@ -247,9 +247,9 @@ def test_a_letter_that_the_spool_has_from_before_needs_no_sending(spooled: Scene
 
 def test_an_answer_about_a_record_that_was_dropped_has_no_effect(spooled: Scene) -> None:
     spooled.sink.decide = refuse(Fault.RETRY)
-    case = spooled.dead_letter()
+    failed_record = spooled.dead_letter()
     [record] = spooled.forwarder
-    spooled.forwarder.drop(case)
+    spooled.forwarder.drop(failed_record)
     for outcome in (Receipt("orders.dlq", 0, 0), Kept(), SinkError("no", fault=Fault.RETRY), SpoolError("no")):
         spooled.forwarder.settled(Settled(record, outcome), spooled.now)
     spooled.turn(60.0)
@@ -258,23 +258,26 @@ def test_an_answer_about_a_record_that_was_dropped_has_no_effect(spooled: Scene)
 
 
 def test_an_answer_about_an_earlier_send_of_the_same_record_has_no_effect(plain: Scene) -> None:
-    case = plain.move()
+    failed_record = plain.move()
     [before] = plain.forwarder
-    plain.forwarder.drop(case)
+    plain.forwarder.drop(failed_record)
     plain.mailbox.collect(0)
-    plain.forwarder.begin(case, "dead-letter", before.whole, plain.now)
+    plain.forwarder.begin(failed_record, "dead-letter", before.whole, plain.now)
     plain.forwarder.settled(Settled(before, Receipt(RETRY_TOPIC, 0, 0)), plain.now)
-    assert (plain.finished, list(plain.forwarder.settling)) == ([], [case])
+    assert (plain.finished, list(plain.forwarder.settling)) == ([], [failed_record])
 
 
 # -- moves
 
 
 def test_a_record_is_finished_when_its_copy_is_acknowledged_and_not_before(plain: Scene) -> None:
-    case = plain.move()
-    assert (len(plain.sink.sent), list(plain.forwarder.settling), plain.finished) == (1, [case], [])
+    failed_record = plain.move()
+    assert (len(plain.sink.sent), list(plain.forwarder.settling), plain.finished) == (1, [failed_record], [])
     plain.turn()
-    assert (list(plain.forwarder.settling), [record.case for record, _ in plain.finished]) == ([], [case])
+    assert (list(plain.forwarder.settling), [record.failed_record for record, _ in plain.finished]) == (
+        [],
+        [failed_record],
+    )
     assert plain.places == ["topic"]
 
 
@@ -303,13 +306,13 @@ def test_a_copy_that_is_not_acknowledged_is_sent_again_the_same_and_later_each_t
 
 def test_a_copy_that_is_too_large_first_loses_its_attempts_and_then_its_record_stays(plain: Scene) -> None:
     plain.sink.decide = refuse(Fault.TOO_LARGE)
-    case = plain.move()
+    failed_record = plain.move()
     plain.turn()
     whole, shorter = plain.sink.sent
     assert ATTEMPTS in dict(whole.headers)
     assert ATTEMPTS not in dict(shorter.headers)
     assert (shorter.value, shorter.key) == (b"v", b"k")
-    assert (plain.stayed, plain.finished, list(plain.forwarder.settling)) == ([case], [], [])
+    assert (plain.stayed, plain.finished, list(plain.forwarder.settling)) == ([failed_record], [], [])
     assert plain.forwarder.next_in(plain.now) == float("inf")
 
 

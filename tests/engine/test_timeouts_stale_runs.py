@@ -189,7 +189,7 @@ def test_a_retry_that_hangs_is_given_up_with_the_case_that_holds_its_lane() -> N
     run = world.begin()
     run.failure = OSError("not now")
     world.mailbox.post(run)
-    assert world.hang().case is not None
+    assert world.hang().failed_record is not None
     world.bounce()
     world.feed("ab")
     world.play_for(STUCK_S + 4)

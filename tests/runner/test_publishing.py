@@ -21,7 +21,7 @@ Outcome = Receipt | SinkError
 BURY = DeadLetter("because", "X")
 
 
-def case(value: bytes | None = b'{"n": 1}', failures: int = 1) -> FailedRecord:
+def failed_record(value: bytes | None = b'{"n": 1}', failures: int = 1) -> FailedRecord:
     made = FailedRecord(Partition(PLACE, epoch=1, start=0), 0, record(value), (), 0.0)
     for _ in range(failures):
         made.note(Attempt(0.0, "ValueError"))
@@ -35,7 +35,7 @@ def publisher(publish: Any, made: Hooks | None = None) -> HookPublisher:
 def outcome_of(publish: Any, one: FailedRecord | None = None, error: BaseException | None = None) -> Outcome:
     told: SimpleQueue[Outcome] = SimpleQueue()
     letters = publisher(publish)
-    letters.send(letters.letter(one or case(), error or ValueError("x"), BURY), told.put)
+    letters.send(letters.letter(one or failed_record(), error or ValueError("x"), BURY), told.put)
     return told.get(timeout=DEADLINE_S)
 
 
@@ -71,8 +71,8 @@ def test_it_gets_the_message_the_error_and_how_often_it_was_retried() -> None:
     final, cause = ValueError("final"), LookupError("unknown to all")
     refused = MessageRefused("message_factory failed")
     refused.__cause__ = cause
-    outcome_of(publish, case(failures=4), final)
-    outcome_of(publish, case(b"{"), refused)
+    outcome_of(publish, failed_record(failures=4), final)
+    outcome_of(publish, failed_record(b"{"), refused)
     assert calls == [({"n": 1}, final, 3), (b"{", cause, 0)]
 
 
@@ -94,7 +94,7 @@ def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:
     worker.start()
     assert began.wait(DEADLINE_S)
     letters = publisher(publish, made)
-    letters.send(letters.letter(case(), ValueError(), BURY), told.put)
+    letters.send(letters.letter(failed_record(), ValueError(), BURY), told.put)
     with pytest.raises(Empty):
         told.get(timeout=0.2)
     may_end.set()

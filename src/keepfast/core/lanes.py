@@ -66,13 +66,13 @@ class Lanes(Protocol):
         """
 
     def split(self, run: Run, now: float) -> FailedRecord:
-        """The run failed at record `run.done`: make a case of that record (it holds the lane) and put the rest back."""
+        """The run failed at record `run.done`: make it a failed record, which holds the lane, and put the rest back."""
 
     def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
-        """Make cases of the records at these positions, each holding its lane, and put the rest back.
+        """Make failed records of those at these positions, each holding its lane, and put the rest back.
 
         Below `run.done`, and before each of them in its lane, everything must be finished. Those behind another one in
-        its lane are no cases: they wait.
+        its lane are no failed records: they wait.
         """
 
     def cut(self, run: Run, at: Sequence[int]) -> Run:
@@ -419,7 +419,7 @@ class KeyLanes(_RecordLanes):
 
     def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
         partition, wanted = run.partition, frozenset(at)
-        cases: list[FailedRecord] = []
+        failed_records: list[FailedRecord] = []
         rest: list[tuple[Message, int]] = []
         behind: dict[bytes, list[tuple[Partition, int, Message]]] = {}
         for index in range(run.done, len(run.messages)):
@@ -430,17 +430,17 @@ class KeyLanes(_RecordLanes):
             elif index not in wanted:
                 rest.append((message, seq))
             else:
-                case = FailedRecord(partition, seq, message, () if key is None else (key,), now)
-                cases.append(case)
+                failed_record = FailedRecord(partition, seq, message, () if key is None else (key,), now)
+                failed_records.append(failed_record)
                 if key is not None:
                     behind[key] = []
-                    self._pass_on(run, case, key)
+                    self._pass_on(run, failed_record, key)
         for key, waiting in behind.items():
             if waiting:
                 self._lane(self._busy[partition.place.topic], key).queue.extendleft(reversed(waiting))
                 partition.in_lanes += len(waiting)
         self._resume(run, rest)
-        return cases
+        return failed_records
 
     def cut(self, run: Run, at: Sequence[int]) -> Run:
         head = Run(run.partition, [run.messages[index] for index in at], [run.seqs[index] for index in at], {})
@@ -548,10 +548,10 @@ class PartitionLanes(_RecordLanes):
 
     def split(self, run: Run, now: float) -> FailedRecord:
         at = run.done
-        case = FailedRecord(run.partition, run.seqs[at], run.messages[at], (), now)
-        self._busy[run.partition.place] = case
+        failed_record = FailedRecord(run.partition, run.seqs[at], run.messages[at], (), now)
+        self._busy[run.partition.place] = failed_record
         _put_back(run, at + 1)
-        return case
+        return failed_record
 
     def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
         """Only the first of them: the others are behind it."""

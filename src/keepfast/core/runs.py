@@ -50,10 +50,10 @@ class Partition:
         "awaiting",
         "buffer",
         "buffered_seq",
-        "cases",
         "closing",
         "committed",
         "epoch",
+        "failed_records",
         "flight",
         "full_since",
         "held",
@@ -104,7 +104,7 @@ class Partition:
         self.full_since: float | None = None
         self.queued = False  # already in the lanes' queue of partitions with something to start
         self.running: OrderedSet[Run] = OrderedSet()
-        self.cases: OrderedSet[FailedRecord] = OrderedSet()
+        self.failed_records: OrderedSet[FailedRecord] = OrderedSet()
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed = committed or (start, "")  # what the broker is known to have
         self.watch: CrashWatch | None = None  # the crash guard's; None where it is switched off
@@ -211,10 +211,10 @@ class Partition:
         self.ledger.finish(seqs)
         self.held.finish(seqs, messages)
 
-    def finish_case(self, case: FailedRecord) -> None:
-        self.ledger.finish((case.seq,))
-        self.held.finish((case.seq,), (case.message,))
-        self.cases.discard(case)
+    def finish_failed(self, failed_record: FailedRecord) -> None:
+        self.ledger.finish((failed_record.seq,))
+        self.held.finish((failed_record.seq,), (failed_record.message,))
+        self.failed_records.discard(failed_record)
 
     def close(self) -> None:
         """The epoch is over: nothing of it may be committed, dead-lettered or started any more."""
@@ -341,10 +341,10 @@ class Run:
         "attempt",
         "batch",
         "begun_at",
-        "case",
         "current",
         "done",
         "elapsed_s",
+        "failed_record",
         "failed_s",
         "failure",
         "filtered",
@@ -365,15 +365,15 @@ class Run:
         messages: list[Message],
         seqs: Sequence[int],
         keys: dict[bytes, None],
-        case: FailedRecord | None = None,
+        failed_record: FailedRecord | None = None,
     ) -> None:
         self.partition = partition
         self.messages = messages
         self.seqs = seqs
         self.keys = keys
-        self.case = case
+        self.failed_record = failed_record
         self.batch: Batch | None = None  # which it is a part of
-        self.attempt = 1 if case is None else case.failures + 1
+        self.attempt = 1 if failed_record is None else failed_record.failures + 1
         self.begun_at = 0.0
         self.stop = False
         self.current = -1
@@ -414,17 +414,17 @@ class Run:
 
     def stale_holders(self) -> Sequence[Run | FailedRecord]:
         """What holds its lanes, of partitions whose epoch is over."""
-        return () if self.partition.live else (self.case or self,)
+        return () if self.partition.live else (self.failed_record or self,)
 
     @classmethod
-    def again(cls, case: FailedRecord) -> Run:
-        """The next attempt of a case: on its own, in the lane that the case holds."""
-        return cls(case.partition, [case.message], (case.seq,), {}, case)
+    def again(cls, failed_record: FailedRecord) -> Run:
+        """The next attempt of a failed record: on its own, in the lane that this holds."""
+        return cls(failed_record.partition, [failed_record.message], (failed_record.seq,), {}, failed_record)
 
     @property
     def may_grow(self) -> bool:
         """Whether its worker would find records that are added to it."""
-        return self.case is None and self.batch is None and not self.stop and self.failure is None
+        return self.failed_record is None and self.batch is None and not self.stop and self.failure is None
 
     def enter(self) -> None:
         """It goes out to a worker."""
@@ -469,7 +469,7 @@ class Run:
 
     def stand_in(self, done: int, failure: BaseException, now: float) -> Run:
         """The same run as if it came back now, with this failure at record `done`, whatever its worker writes."""
-        other = Run(self.partition, list(self.messages), self.seqs, self.keys, self.case)
+        other = Run(self.partition, list(self.messages), self.seqs, self.keys, self.failed_record)
         other.begun_at = self.begun_at
         other.current = other.done = done
         other.filtered = [position for position in self.filtered if position < done]
@@ -583,8 +583,8 @@ class Search:
 
 
 class Trial:
-    """What a batch has been through: its first record stands for all. As for a case, the time that counts begins with
-    the first attempt.
+    """What a batch has been through: its first record stands for all. As for a failed record, the time that counts
+    begins with the first attempt.
     """
 
     __slots__ = ("begun_at", "message", "still_s")

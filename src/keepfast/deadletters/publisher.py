@@ -63,13 +63,18 @@ class Publisher:
         self._masking = masking
 
     def letter(
-        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
+        self,
+        failed_record: FailedRecord,
+        error: BaseException,
+        verdict: DeadLetter,
+        *,
+        classification: str | None = None,
     ) -> Outgoing:
         """The letter: original key, original headers then ours, the value in the configured format."""
-        letter = self.compose(case, error, verdict, classification=classification)
+        letter = self.compose(failed_record, error, verdict, classification=classification)
         value, headers = write(letter, self._form)
-        record = original(case.message)
-        topic = self._topics[source_of(case.message)]
+        record = original(failed_record.message)
+        topic = self._topics[source_of(failed_record.message)]
         return Outgoing(
             topic=topic,
             value=value,
@@ -80,10 +85,15 @@ class Publisher:
         )
 
     def compose(
-        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
+        self,
+        failed_record: FailedRecord,
+        error: BaseException,
+        verdict: DeadLetter,
+        *,
+        classification: str | None = None,
     ) -> Letter:
         """The contents of the letter, independent of the format."""
-        message = original(case.message)
+        message = original(failed_record.message)
         record = Record.of(message)
         kind, _ = message.timestamp()
         headers = ours.originals(record.headers)
@@ -108,9 +118,9 @@ class Publisher:
             reason=self._masking.short(verdict.reason, MAX_REASON),
             fingerprint=fingerprint(error_class, text, user_frame(error, package=self._package)),
             stack_trace=self._masking.short_end(_stack_of(error), MAX_STACK),
-            failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
-            retry_count=max(0, case.failures - 1),
-            attempts=tuple(Attempted(_ms(attempt.at), attempt.error_type) for attempt in case.attempts),
+            failed_at_ms=_ms(failed_record.attempts[-1].at) if failed_record.attempts else None,
+            retry_count=max(0, failed_record.failures - 1),
+            attempts=tuple(Attempted(_ms(attempt.at), attempt.error_type) for attempt in failed_record.attempts),
             group=self._group,
             handler=self._handler,
             app_version=self._app_version,

@@ -288,7 +288,7 @@ class Batches:
             if not at:
                 rest.append(part)
                 continue
-            for case in self._lanes.extract(part, at, begun_at):
-                case.partition.cases.add(case)
-                self._failures.failed(case, bad[part, case.seq], now)
+            for failed_record in self._lanes.extract(part, at, begun_at):
+                failed_record.partition.failed_records.add(failed_record)
+                self._failures.failed(failed_record, bad[part, failed_record.seq], now)
         self._lanes.put_back(rest)

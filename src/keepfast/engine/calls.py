@@ -391,8 +391,8 @@ def _prepared(handle: Handle, prepare: Callable[[Any, Run], Any]) -> Handle:
 
 
 def attempt_of(message: Returned, run: Run) -> int:
-    """Which attempt this is, counted from the first one in its own topic; a case knows, a new run does not."""
-    return run.attempt if run.case is not None else message.past.failures + 1
+    """Which attempt this is, counted from the first one in its own topic; a failed record knows, a new run does not."""
+    return run.attempt if run.failed_record is not None else message.past.failures + 1
 
 
 def _restored(message: Message, run: Run) -> Message:

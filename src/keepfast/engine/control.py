@@ -138,10 +138,15 @@ class Operator:
 
     def _show(self, now: float) -> tuple[ConsumerState, tuple[LaneState, ...], int]:
         parts = self._parts
-        running = {run.case for run in parts.in_flight if run.case is not None}
-        cases = [case for partition in parts.ownership for case in partition.cases if case not in running]
+        running = {run.failed_record for run in parts.in_flight if run.failed_record is not None}
+        failed_records = [
+            failed_record
+            for partition in parts.ownership
+            for failed_record in partition.failed_records
+            if failed_record not in running
+        ]
         runs = [run for run in parts.in_flight if run.messages]  # one that was emptied only waits for its worker
-        work: list[Run | FailedRecord] = [*runs, *cases, *(batch for batch in parts.lanes.kept if batch.parts)]
+        work: list[Run | FailedRecord] = [*runs, *failed_records, *(batch for batch in parts.lanes.kept if batch.parts)]
         oldest = nsmallest(MAX_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
         return self._look(now), lanes, max(0, len(work) - MAX_LANES)

@@ -27,10 +27,10 @@ class Labels(NamedTuple):
     code: str
 
     @classmethod
-    def of(cls, case: FailedRecord) -> Labels:
+    def of(cls, failed_record: FailedRecord) -> Labels:
         """By its last failure."""
-        name = case.attempts[-1].error_type if case.attempts else ""
-        found = case.found
+        name = failed_record.attempts[-1].error_type if failed_record.attempts else ""
+        found = failed_record.found
         return cls(name[:100], found.kind, found.code) if found else cls(name[:100], "", "")
 
     @classmethod

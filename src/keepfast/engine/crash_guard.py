@@ -288,19 +288,19 @@ class Probation:
         """Its partition is held, or goes; or another guard holds everything now."""
         _acquit(_first(run).partition, finished=False)
         self._guards.returned(run, now)  # as if it had been out and done nothing: it may have been a probe
-        if run.case is None:
+        if run.failed_record is None:
             self._lanes.take_back(run)
-        elif not run.case.dropped:
-            self._failures.run_again(run.case, first=True)
+        elif not run.failed_record.dropped:
+            self._failures.run_again(run.failed_record, first=True)
 
     def _is_guilty(self, run: Run) -> bool:
         return self._max_deliveries is not None and _starts(run) >= self._max_deliveries
 
     def _bury(self, run: Run, now: float) -> None:
         self._guards.returned(run, now)  # it never starts: if it is the probe, another one is needed
-        case = run.case or self._lanes.split(_first(run), now)
-        case.partition.cases.add(case)
-        self._failures.crashed(case, _starts(run), now)
+        failed_record = run.failed_record or self._lanes.split(_first(run), now)
+        failed_record.partition.failed_records.add(failed_record)
+        self._failures.crashed(failed_record, _starts(run), now)
 
     def _may_start(self, run: Run, now: float) -> bool:
         """Whether the suspect may start: nothing runs beside it, and the broker has counted the start."""

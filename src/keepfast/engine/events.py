@@ -68,17 +68,17 @@ def run_finished(events: Events, run: Run, first: int, end: int) -> RunFinished:
     return RunFinished(*events.source, records=tuple(records), filtered=tuple(filtered), retry_topic=retry_topic)
 
 
-def record_fields(case: FailedRecord, error: BaseException | None) -> dict[str, Any]:
+def record_fields(failed_record: FailedRecord, error: BaseException | None) -> dict[str, Any]:
     """What every event about a failed record has beside consumer and group."""
-    record, found = original(case.message), case.found
+    record, found = original(failed_record.message), failed_record.found
     if found is None:
         raise RuntimeError("a record that has not failed is reported as one")
-    last = case.attempts[-1]
+    last = failed_record.attempts[-1]
     return {
         "topic": record.topic(),
         "partition": record.partition(),
         "offset": record.offset(),
-        "attempt": case.failures,
+        "attempt": failed_record.failures,
         "error": error,
         "error_type": last.error_type,
         "error_message": last.message,
@@ -87,5 +87,5 @@ def record_fields(case: FailedRecord, error: BaseException | None) -> dict[str, 
         "kind": found.kind,
         "code": found.code,
         "rule": found.rule,
-        "retry_topic": "" if record is case.message else case.partition.place.topic,
+        "retry_topic": "" if record is failed_record.message else failed_record.partition.place.topic,
     }

@@ -45,8 +45,8 @@ log = get_logger("keepfast.consumer")
 class Failures:
     """Carries out the judge's verdicts.
 
-    `finished` is called when a case has reached its terminal fact, `halt` when a verdict says so. A lane waits here,
-    not a thread: a waiting case is one entry in a heap.
+    `finished` is called when a failed record has reached its terminal fact, `halt` when a verdict says so. A lane waits
+    here, not a thread: a failed record that waits is one entry in a heap.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Failures:
         self._finished = finished
         self.halt = halt
         self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
-        self._timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
+        self._timers: Timers[FailedRecord] = Timers(lambda failed_record: not failed_record.dropped)
         self.ready: deque[FailedRecord] = deque()
         self.forwarder = Forwarder(
             publisher, mailbox, finished=self._forwarded, stays=self._stays_in_place, events=events
@@ -81,44 +81,46 @@ class Failures:
         self.settling = self.forwarder.settling
         self._counts = counts
 
-    def _counts_of(self, case: FailedRecord) -> TopicCounts:
-        return self._counts[case.partition.place.topic]
+    def _counts_of(self, failed_record: FailedRecord) -> TopicCounts:
+        return self._counts[failed_record.partition.place.topic]
 
-    def failed(self, case: FailedRecord, error: BaseException, now: float, took_s: float | None = None) -> None:
+    def failed(
+        self, failed_record: FailedRecord, error: BaseException, now: float, took_s: float | None = None
+    ) -> None:
         """An attempt failed, after so long: decide, and begin what was decided."""
         wall = self._clock.wall()
         error = self.decisive(error)
-        case.note(self._attempt(wall, error, took_s))
+        failed_record.note(self._attempt(wall, error, took_s))
         plan, guards = self._plan, self._guards
         found, verdict = self.weigh(
             error,
-            attempt=case.failures,
-            elapsed_s=guards.elapsed_s(case, now) if guards.on else now - case.begun_at,
-            tiers_s=() if case.stays or plan.tiers is None else plan.tiers.delays_s,
-            moved=case.message.past.step if isinstance(case.message, Returned) else None,
+            attempt=failed_record.failures,
+            elapsed_s=guards.elapsed_s(failed_record, now) if guards.on else now - failed_record.begun_at,
+            tiers_s=() if failed_record.stays or plan.tiers is None else plan.tiers.delays_s,
+            moved=failed_record.message.past.step if isinstance(failed_record.message, Returned) else None,
         )
-        case.found = found
-        counts = self._counts_of(case)
-        counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
-        wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
-        self._decided(case, error, verdict if wait_s is None else None)
+        failed_record.found = found
+        counts = self._counts_of(failed_record)
+        counts.failed(Labels.of(failed_record), exemplar_of(failed_record.message, 1.0, wall))
+        wait_s = guards.holds_back(failed_record, found, verdict, now) if guards.on else None
+        self._decided(failed_record, error, verdict if wait_s is None else None)
         if wait_s is not None:
-            self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
+            self._wait(failed_record, max(wait_s, found.retry_after_s or 0.0), now)
             return
-        case.verdict = verdict
+        failed_record.verdict = verdict
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
-                counts.retried(case.failures, delay_s)
-                self._retry(case, error, delay_s, now)
+                counts.retried(failed_record.failures, delay_s)
+                self._retry(failed_record, error, delay_s, now)
             case verdicts.DeadLetter():
-                self._dead_letter(case, error, verdict, found, now)
+                self._dead_letter(failed_record, error, verdict, found, now)
             case verdicts.Move(delay_s=delay_s):
-                counts.retried(case.failures, delay_s)
-                self._move(case, error, verdict, wall, now)
+                counts.retried(failed_record.failures, delay_s)
+                self._move(failed_record, error, verdict, wall, now)
             case verdicts.DiscardRecord(reason=reason):
-                self._discard(case, error, reason)
+                self._discard(failed_record, error, reason)
             case verdicts.HaltConsumer(reason=reason):
-                self._halt(case, error, reason)
+                self._halt(failed_record, error, reason)
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")
             case other:
@@ -127,20 +129,20 @@ class Failures:
     def _attempt(self, wall: float, error: BaseException, took_s: float | None = None) -> Attempt:
         return Attempt(wall, type(error).__name__, clean_message(error), self._publisher.place(error), took_s)
 
-    def _decided(self, case: FailedRecord, error: BaseException, verdict: Verdict | None) -> None:
-        self._events.emit(RecordFailed(*self._events.source, **record_fields(case, error), verdict=verdict))
+    def _decided(self, failed_record: FailedRecord, error: BaseException, verdict: Verdict | None) -> None:
+        self._events.emit(RecordFailed(*self._events.source, **record_fields(failed_record, error), verdict=verdict))
 
-    def _retry(self, case: FailedRecord, error: BaseException | None, delay_s: float, now: float) -> None:
-        self._timers.add(now + delay_s, case)
-        self._events.emit(RetryScheduled(*self._events.source, **record_fields(case, error), delay_s=delay_s))
+    def _retry(self, failed_record: FailedRecord, error: BaseException | None, delay_s: float, now: float) -> None:
+        self._timers.add(now + delay_s, failed_record)
+        self._events.emit(RetryScheduled(*self._events.source, **record_fields(failed_record, error), delay_s=delay_s))
 
-    def recovered(self, case: FailedRecord) -> None:
+    def recovered(self, failed_record: FailedRecord) -> None:
         """It succeeded. A record that only guards have held back has not failed."""
-        if case.failures and case.found is not None:
-            self._events.emit(RetrySucceeded(*self._events.source, **record_fields(case, None)))
+        if failed_record.failures and failed_record.found is not None:
+            self._events.emit(RetrySucceeded(*self._events.source, **record_fields(failed_record, None)))
 
-    def _halt(self, case: FailedRecord, error: BaseException, reason: str) -> None:
-        record = original(case.message)
+    def _halt(self, failed_record: FailedRecord, error: BaseException, reason: str) -> None:
+        record = original(failed_record.message)
         self._events.emit(
             Halted(
                 *self._events.source,
@@ -154,13 +156,13 @@ class Failures:
         )
         self.halt(reason)
 
-    def _wait(self, case: FailedRecord, wait_s: float, now: float) -> None:
+    def _wait(self, failed_record: FailedRecord, wait_s: float, now: float) -> None:
         """A guard has it: the attempt does not count, and the next one is made when nothing is held any more."""
-        case.failures -= 1
+        failed_record.failures -= 1
         if wait_s > 0:
-            self._timers.add(now + wait_s, case)
+            self._timers.add(now + wait_s, failed_record)
         else:
-            self.ready.append(case)
+            self.ready.append(failed_record)
 
     def decisive(self, error: BaseException) -> BaseException:
         """What the attempt is judged by: a failed send replaces what the handler raised, unless that halts the app.
@@ -203,50 +205,52 @@ class Failures:
         )
         return found, verdict
 
-    def crashed(self, case: FailedRecord, starts: int, now: float) -> None:
+    def crashed(self, failed_record: FailedRecord, starts: int, now: float) -> None:
         """The process died so often after it had started this record: dead-letter it, whatever rules say of errors."""
         error = Crashed(starts)
-        case.note(self._attempt(self._clock.wall(), error))
-        case.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
-        case.verdict = verdict = verdicts.DeadLetter(str(error), CRASHED)
-        self._decided(case, error, verdict)
-        self._dead_letter(case, error, verdict, case.found, now)
+        failed_record.note(self._attempt(self._clock.wall(), error))
+        failed_record.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
+        failed_record.verdict = verdict = verdicts.DeadLetter(str(error), CRASHED)
+        self._decided(failed_record, error, verdict)
+        self._dead_letter(failed_record, error, verdict, failed_record.found, now)
 
     def _dead_letter(
-        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, found: Classification, now: float
+        self, failed_record: FailedRecord, error: BaseException, verdict: DeadLetter, found: Classification, now: float
     ) -> None:
-        letter = self._publisher.letter(case, error, verdict, classification=found.kind)
-        self.forwarder.begin(case, "dead-letter", letter, now, error=error)
+        letter = self._publisher.letter(failed_record, error, verdict, classification=found.kind)
+        self.forwarder.begin(failed_record, "dead-letter", letter, now, error=error)
 
-    def _move(self, case: FailedRecord, error: BaseException, verdict: Move, wall: float, now: float) -> None:
+    def _move(self, failed_record: FailedRecord, error: BaseException, verdict: Move, wall: float, now: float) -> None:
         if self._plan.tiers is None:
             raise RuntimeError("a record is to be moved without retry topics")
-        attempts = [(attempt.at, attempt.error_type) for attempt in case.attempts]
+        attempts = [(attempt.at, attempt.error_type) for attempt in failed_record.attempts]
         copy = moved(
-            case.message,
+            failed_record.message,
             tiers=self._plan.tiers,
             step=verdict.step,
             wall_s=wall,
-            failures=case.failures,
+            failures=failed_record.failures,
             attempts=attempts,
         )
-        self.forwarder.begin(case, "move", copy, now, error=error)
+        self.forwarder.begin(failed_record, "move", copy, now, error=error)
 
-    def _discard(self, case: FailedRecord, error: BaseException, reason: str) -> None:
+    def _discard(self, failed_record: FailedRecord, error: BaseException, reason: str) -> None:
         sensitive = isinstance(error, SensitiveData)
-        self._counts_of(case).was_discarded(Labels.of(case), sensitive=sensitive)
-        self._events.emit(Discarded(*self._events.source, **record_fields(case, error), reason=reason))
-        self._finished(case)
+        self._counts_of(failed_record).was_discarded(Labels.of(failed_record), sensitive=sensitive)
+        self._events.emit(Discarded(*self._events.source, **record_fields(failed_record, error), reason=reason))
+        self._finished(failed_record)
 
     def _forwarded(self, record: ForwardedRecord, where: Where, receipt: Receipt | None) -> None:
-        case, topic, events = record.case, record.outgoing.topic, self._events
-        counts, fields = self._counts_of(case), record_fields(case, record.raised)
-        match case.verdict:
+        failed_record, topic, events = record.failed_record, record.outgoing.topic, self._events
+        counts, fields = self._counts_of(failed_record), record_fields(failed_record, record.raised)
+        match failed_record.verdict:
             case verdicts.Move(delay_s=delay_s, reason=reason):
-                counts.was_moved(Labels.of(case))
+                counts.was_moved(Labels.of(failed_record))
                 events.emit(Moved(*events.source, **fields, reason=reason, moved_to=topic, delay_s=delay_s))
             case verdicts.DeadLetter(reason=reason):
-                counts.was_dead_lettered(Labels.of(case), exemplar_of(case.message, 1.0, self._clock.wall()))
+                counts.was_dead_lettered(
+                    Labels.of(failed_record), exemplar_of(failed_record.message, 1.0, self._clock.wall())
+                )
                 fields |= {"reason": reason, "letter_topic": topic}
                 if where == "spool":
                     events.emit(Spooled(*events.source, **fields))
@@ -256,20 +260,20 @@ class Failures:
                     events.emit(DeadLettered(*events.source, **fields))
             case verdict:
                 raise RuntimeError(f"a record was published although its verdict is {verdict}")
-        self._finished(case)
+        self._finished(failed_record)
 
-    def _stays_in_place(self, case: FailedRecord, now: float) -> None:
+    def _stays_in_place(self, failed_record: FailedRecord, now: float) -> None:
         """It does not fit into its retry topic: its lane waits, but for no longer than retries in place wait."""
-        case.stays = True
-        delay_s = case.verdict.delay_s if isinstance(case.verdict, verdicts.Move) else 0.0
-        case.verdict = verdicts.RetryAfter(min(delay_s, self._plan.retry.max_delay_ms / 1000))
-        self._retry(case, None, case.verdict.delay_s, now)
+        failed_record.stays = True
+        delay_s = failed_record.verdict.delay_s if isinstance(failed_record.verdict, verdicts.Move) else 0.0
+        failed_record.verdict = verdicts.RetryAfter(min(delay_s, self._plan.retry.max_delay_ms / 1000))
+        self._retry(failed_record, None, failed_record.verdict.delay_s, now)
 
     def settled(self, answer: Settled, now: float) -> None:
         """The sink or the spool answered about a record that is being forwarded."""
         record = answer.record
-        if isinstance(answer.outcome, SinkError) and record.kind == "dead-letter" and not record.case.dropped:
-            self._counts_of(record.case).publish_failed()
+        if isinstance(answer.outcome, SinkError) and record.kind == "dead-letter" and not record.failed_record.dropped:
+            self._counts_of(record.failed_record).publish_failed()
         self.forwarder.settled(answer, now)
 
     def step(self, now: float) -> None:
@@ -288,31 +292,31 @@ class Failures:
         return min(due_s, self._guards.next_in(now)) if self._guards.on else due_s
 
     def drop(self, partition: Partition) -> list[FailedRecord]:
-        """The partition goes: forget its cases; returns those that were waiting or settling (not running)."""
+        """The partition goes: forget its failed records; returns those that were waiting or settling (not running)."""
         self._guards.forget(partition)
-        dropped = list(partition.cases)
-        for case in dropped:
-            case.dropped = True
-            self.forwarder.drop(case)
-        partition.cases.clear()
+        dropped = list(partition.failed_records)
+        for failed_record in dropped:
+            failed_record.dropped = True
+            self.forwarder.drop(failed_record)
+        partition.failed_records.clear()
         self.release_dropped(len(dropped))
         return dropped
 
     def release_dropped(self, count: int) -> None:
-        """So many cases were dropped: let go of them, for each keeps its record in memory."""
+        """So many failed records were dropped: let go of them, for each keeps its record in memory."""
         self._timers.dropped(count)
         self.forwarder.release_dropped(count)
         if count and self.ready:
-            kept = [case for case in self.ready if not case.dropped]
+            kept = [failed_record for failed_record in self.ready if not failed_record.dropped]
             self.ready.clear()
             self.ready.extend(kept)
 
-    def run_again(self, case: FailedRecord, *, first: bool = False) -> None:
+    def run_again(self, failed_record: FailedRecord, *, first: bool = False) -> None:
         """It may run at once, behind what is ready already, or before that."""
         if first:
-            self.ready.appendleft(case)
+            self.ready.appendleft(failed_record)
         else:
-            self.ready.append(case)
+            self.ready.append(failed_record)
 
     def take_ready(self, limit: int) -> list[FailedRecord]:
         """Cases to run now, at most `limit`; those whose partition is held stay."""
@@ -320,7 +324,7 @@ class Failures:
         for _ in range(len(self.ready)):
             if len(taken) >= limit:
                 break
-            case = self.ready.popleft()
-            if not case.dropped:
-                (taken if case.partition.startable else self.ready).append(case)
+            failed_record = self.ready.popleft()
+            if not failed_record.dropped:
+                (taken if failed_record.partition.startable else self.ready).append(failed_record)
         return taken

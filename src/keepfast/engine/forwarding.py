@@ -43,7 +43,7 @@ class ForwardedRecord:
     topic. Owner: the forwarder; others read it.
     """
 
-    case: FailedRecord
+    failed_record: FailedRecord
     kind: Kind
     whole: Outgoing
     """As it was built, once. The spool gets this form."""
@@ -161,7 +161,7 @@ class Forwarder:
         self._stays = stays
         self._spool = publisher.spool
         self._records: dict[FailedRecord, ForwardedRecord] = {}
-        self._timers: Timers[ForwardedRecord] = Timers(lambda record: record.case in self._records)
+        self._timers: Timers[ForwardedRecord] = Timers(lambda record: record.failed_record in self._records)
         self._unavailable_until: dict[str, float] = {}  # by topic
         self.settling: KeysView[FailedRecord] = self._records.keys()
         """The records that are being forwarded; a live view."""
@@ -173,10 +173,16 @@ class Forwarder:
         return iter(tuple(self._records.values()))
 
     def begin(
-        self, case: FailedRecord, kind: Kind, outgoing: Outgoing, now: float, *, error: BaseException | None = None
+        self,
+        failed_record: FailedRecord,
+        kind: Kind,
+        outgoing: Outgoing,
+        now: float,
+        *,
+        error: BaseException | None = None,
     ) -> None:
         """Send it; or write it to the spool while its topic is known to accept nothing. `error`: why it failed."""
-        record = self._records[case] = ForwardedRecord(case, kind, outgoing, outgoing)
+        record = self._records[failed_record] = ForwardedRecord(failed_record, kind, outgoing, outgoing)
         if self._events.keeps_errors:
             record.raised = error
         if self._spool is not None and kind == "dead-letter":
@@ -188,9 +194,9 @@ class Forwarder:
                 return
         self._publish(record)
 
-    def drop(self, case: FailedRecord) -> None:
+    def drop(self, failed_record: FailedRecord) -> None:
         """Its partition is revoked: a later answer has no effect."""
-        self._records.pop(case, None)
+        self._records.pop(failed_record, None)
 
     def release_dropped(self, count: int) -> None:
         """Up to so many records were dropped: free them, since each keeps its message in memory."""
@@ -212,14 +218,14 @@ class Forwarder:
         if not refused:
             return ForwardingStatus(len(records))
         since, oldest = min(refused, key=lambda pair: pair[0])
-        source = original(oldest.case.message)
+        source = original(oldest.failed_record.message)
         place = f"{source.topic()}[{source.partition()}] offset {source.offset()}"
         return ForwardingStatus(len(records), len(refused), since, oldest.error, place)
 
     def settled(self, answer: Settled, now: float) -> None:
         """The sink or the spool answered: finished, or try again."""
         record = answer.record
-        if self._records.get(record.case) is not record:
+        if self._records.get(record.failed_record) is not record:
             return
         match answer.outcome:
             case Receipt() as receipt:
@@ -271,8 +277,8 @@ class Forwarder:
                 self._keep(record)
             case StayInPlace():
                 self._report(record, error, "stay")
-                self.drop(record.case)
-                self._stays(record.case, now)
+                self.drop(record.failed_record)
+                self._stays(record.failed_record, now)
             case other:
                 assert_never(other)
 
@@ -292,7 +298,7 @@ class Forwarder:
         self._events.emit(
             PublishFailed(
                 *self._events.source,
-                **record_fields(record.case, record.raised),
+                **record_fields(record.failed_record, record.raised),
                 target="spool" if isinstance(error, SpoolError) else TARGETS[record.kind],
                 publish_topic=record.outgoing.topic,
                 message=str(error),
@@ -304,5 +310,5 @@ class Forwarder:
         )
 
     def _done(self, record: ForwardedRecord, where: Where, receipt: Receipt | None = None) -> None:
-        self.drop(record.case)
+        self.drop(record.failed_record)
         self._finished(record, where, receipt)

@@ -36,7 +36,7 @@ from keepfast.telemetry.logs import get_logger
 
 
 class Ready(Protocol):
-    """Where cases wait for their next attempt."""
+    """Where failed records wait for their next attempt."""
 
     @property
     def ready(self) -> Sized: ...
@@ -44,7 +44,7 @@ class Ready(Protocol):
 
 
 class Tried(Protocol):
-    """What is tried again and again: a case, or a batch, of which the first record stands for all."""
+    """What is tried again and again: a failed record, or a batch, of which the first record stands for all."""
 
     message: Message
     begun_at: float
@@ -221,26 +221,26 @@ class Guards:
         if self._pacing is not None:
             self._pacing.started(run, now)
 
-    def take(self, cases: Ready, room: int, size: int, now: float) -> list[Run]:
+    def take(self, failed_records: Ready, room: int, size: int, now: float) -> list[Run]:
         """What may start: at most `room` runs of at most `size` records, one record if it is a probe."""
         if self._holds:
-            return self._take_probe(cases, now)
+            return self._take_probe(failed_records, now)
         if self._pacing is not None:
-            return self._take_paced(cases, self._pacing, room, now)
-        if not cases.ready:
+            return self._take_paced(failed_records, self._pacing, room, now)
+        if not failed_records.ready:
             return self._lanes.take(room, size)
         # By turns, half of the room each: keys that fail for ever must not keep the others from starting.
         self._cases_turn = not self._cases_turn
         if self._cases_turn:
-            runs = _cases(cases, (room + 1) // 2)
+            runs = _cases(failed_records, (room + 1) // 2)
             runs += self._lanes.take(room - len(runs), size)
         else:
             runs = self._lanes.take((room + 1) // 2, size)
-        return runs + _cases(cases, room - len(runs))
+        return runs + _cases(failed_records, room - len(runs))
 
-    def _take_probe(self, cases: Ready, now: float) -> list[Run]:
-        runs = [] if self._fresh_first else _cases(cases, 1)
-        runs = runs or self._lanes.take(1, 1) or _cases(cases, 1)
+    def _take_probe(self, failed_records: Ready, now: float) -> list[Run]:
+        runs = [] if self._fresh_first else _cases(failed_records, 1)
+        runs = runs or self._lanes.take(1, 1) or _cases(failed_records, 1)
         if not runs:
             return runs
         run = runs[0]
@@ -249,7 +249,7 @@ class Guards:
             self._lanes.relieve(run)
             run.current = -1
         self._probe, self._probe_place = run.messages[0], run.partition
-        self._fresh_first = run.case is not None  # next time: one bad record must not be every probe
+        self._fresh_first = run.failed_record is not None  # next time: one bad record must not be every probe
         if self._pacing is not None:
             self._pacing.started(run, now)
         if self.breaker is not None:
@@ -259,12 +259,12 @@ class Guards:
         log.info("probe_started", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
         return [run]
 
-    def _take_paced(self, cases: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
+    def _take_paced(self, failed_records: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
         runs: list[Run] = []
         while len(runs) < room and pacing.wait_s(now) == 0:
             self._cases_turn = not self._cases_turn
-            taken = self._lanes.take(1, 1) if self._cases_turn else _cases(cases, 1)
-            taken = taken or _cases(cases, 1) or self._lanes.take(1, 1)
+            taken = self._lanes.take(1, 1) if self._cases_turn else _cases(failed_records, 1)
+            taken = taken or _cases(failed_records, 1) or self._lanes.take(1, 1)
             if not taken:
                 break
             pacing.started(taken[0], now)
@@ -286,11 +286,11 @@ class Guards:
             return self._probes_in(now) or float("inf")
         return float("inf") if self._pacing is None else self._pacing.next_in(now)
 
-    def elapsed_s(self, case: Tried, now: float) -> float:
-        """How long the case has been tried; the time in which a guard held everything does not count."""
-        if case.still_s is None:
-            case.still_s = self._stood_still_s(now)
-        return now - case.begun_at - (self._stood_still_s(now) - case.still_s)
+    def elapsed_s(self, failed_record: Tried, now: float) -> float:
+        """How long the failed record has been tried; the time in which a guard held everything does not count."""
+        if failed_record.still_s is None:
+            failed_record.still_s = self._stood_still_s(now)
+        return now - failed_record.begun_at - (self._stood_still_s(now) - failed_record.still_s)
 
     def _stood_still_s(self, now: float) -> float:
         return self._still_s + (0.0 if self._still_since is None else now - self._still_since)
@@ -324,14 +324,14 @@ class Guards:
                 self.storm.finished(handled)
 
     def holds_back(
-        self, case: Tried, found: Classification, verdict: Verdict, now: float, *, several: bool = False
+        self, failed_record: Tried, found: Classification, verdict: Verdict, now: float, *, several: bool = False
     ) -> float | None:
         """An attempt failed, and this is what the judge says: None lets it be carried out.
 
         Otherwise the record waits: so many seconds on its own, 0 for as long as a guard holds everything. The attempt
         must not be counted then. `several` records failed together: if that is final, none of them is buried yet.
         """
-        probe = self._probe is not None and case.message is self._probe
+        probe = self._probe is not None and failed_record.message is self._probe
         if probe:
             self._probe, self._probe_place, self._back = None, None, False
         wait_s = self._ask_breaker(self.breaker, found, verdict, now, probe=probe) if self.breaker else None
@@ -340,7 +340,7 @@ class Guards:
             wait_s = self._ask_storm(self.storm, judged, wait_s, now, probe=probe)
         if wait_s is not None:
             self.waits += 1
-            case.begun_at += wait_s
+            failed_record.begun_at += wait_s
         return wait_s
 
     def _ask_breaker(
@@ -429,7 +429,7 @@ class Guards:
             self._still_since = now
         for run in self._in_flight:
             run.stop = True
-            if run.case is None and run.current >= 0:
+            if run.failed_record is None and run.current >= 0:
                 self._lanes.relieve(run)
 
     def _let_go(self, hold: str, now: float, *, by: str) -> None:
@@ -458,5 +458,5 @@ class Guards:
             self.storm.probe_vanished(now)
 
 
-def _cases(cases: Ready, limit: int) -> list[Run]:
-    return [Run.again(case) for case in cases.take_ready(limit)]
+def _cases(failed_records: Ready, limit: int) -> list[Run]:
+    return [Run.again(failed_record) for failed_record in failed_records.take_ready(limit)]

@@ -204,7 +204,7 @@ class Loop:
             clock,
             random,
             guards=self.guards,
-            finished=self._case_finished,
+            finished=self._failed_finished,
             halt=self.holds.halt,
             counts=self.counts,
             events=events,
@@ -464,14 +464,14 @@ class Loop:
             self.batches.returned(batch, now)
             return
         if not self.ownership.is_current(partition):
-            self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
+            self.lanes.release(run.failed_record or run)  # stale: nothing of it counts, but its lanes are free again
             return
         filtered = len(run.filtered)
         self.counts[partition.place.topic].finished(run.done - filtered, filtered)
         if now >= self.status.sample_at:
             self.status.sample(run, now)
-        if run.case is not None:
-            self._case_returned(run, run.case, now)
+        if run.failed_record is not None:
+            self._failed_returned(run, run.failed_record, now)
             return
         if run.done:
             if self._reports_runs and run.done > run.taken:  # what was taken before is reported
@@ -485,29 +485,29 @@ class Loop:
         failure, run.failure = run.failure, None  # before `split`, which makes the run one over the rest
         if failure is not None and not partition.closing and DRAIN not in self.holds:
             took_s = run.failed_s
-            case = self.lanes.split(run, run.begun_at)
-            partition.cases.add(case)
-            self.failures.failed(case, failure, now, took_s)
+            failed_record = self.lanes.split(run, run.begun_at)
+            partition.failed_records.add(failed_record)
+            self.failures.failed(failed_record, failure, now, took_s)
         else:
             self.lanes.give_back(run)
 
-    def _case_returned(self, run: Run, case: FailedRecord, now: float) -> None:
+    def _failed_returned(self, run: Run, failed_record: FailedRecord, now: float) -> None:
         if run.done:
             if self._reports_runs:
                 self.events.emit(run_finished(self.events, run, 0, 1))
-            self.failures.recovered(case)
-            self._case_finished(case)
-        elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
-            self.failures.failed(case, run.failure, now, run.failed_s)
-        elif case.partition.closing or DRAIN in self.holds:
-            self.handover.drop(case)
+            self.failures.recovered(failed_record)
+            self._failed_finished(failed_record)
+        elif run.failure is not None and not failed_record.partition.closing and DRAIN not in self.holds:
+            self.failures.failed(failed_record, run.failure, now, run.failed_s)
+        elif failed_record.partition.closing or DRAIN in self.holds:
+            self.handover.drop(failed_record)
         else:  # a guard stopped it before it began
-            self.failures.run_again(case)
+            self.failures.run_again(failed_record)
         run.failure = None
 
-    def _case_finished(self, case: FailedRecord) -> None:
-        case.partition.finish_case(case)
-        self.committer.finished(case.partition, case, 1)
+    def _failed_finished(self, failed_record: FailedRecord) -> None:
+        failed_record.partition.finish_failed(failed_record)
+        self.committer.finished(failed_record.partition, failed_record, 1)
 
     # -- the client's word (core.ports.Listener)
 
@@ -530,7 +530,7 @@ class Loop:
         self.assignment.lost(places)
         leaving = self.handover.close_down(places)
         log.info("partitions_revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
-        while now < deadline and any(partition.running or partition.cases for partition in leaving):
+        while now < deadline and any(partition.running or partition.failed_records for partition in leaving):
             self._turn(now, min(BUSY_S, deadline - now))
             if self.committer.under_way:
                 self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))

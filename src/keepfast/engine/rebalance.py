@@ -85,17 +85,21 @@ class Handover:
 
     def drop_waiting(self, partition: Partition) -> None:
         """Cases that only wait for their next attempt are left to whoever owns the partition next."""
-        running = {run.case for run in partition.running}
-        waiting = [case for case in partition.cases if case not in running and case not in self._failures.settling]
-        for case in waiting:
-            self.drop(case)
+        running = {run.failed_record for run in partition.running}
+        waiting = [
+            failed_record
+            for failed_record in partition.failed_records
+            if failed_record not in running and failed_record not in self._failures.settling
+        ]
+        for failed_record in waiting:
+            self.drop(failed_record)
         self._failures.release_dropped(len(waiting))
 
-    def drop(self, case: FailedRecord) -> None:
+    def drop(self, failed_record: FailedRecord) -> None:
         """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
-        case.dropped = True
-        case.partition.cases.discard(case)
-        self._lanes.release(case)
+        failed_record.dropped = True
+        failed_record.partition.failed_records.discard(failed_record)
+        self._lanes.release(failed_record)
 
     def commit_now(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> tuple[TopicPartition, ...]:
         """Inside a callback: commit what these partitions have, and wait for the answer until the deadline. Returns
@@ -142,7 +146,7 @@ class Handover:
         """What runs that are still out have done so far is finished, too: only the record in hand is not."""
         for partition in partitions:
             for run in partition.running:
-                if run.case is None and run.done:
+                if run.failed_record is None and run.done:
                     first = run.taken
                     partition.finish(run)
                     self._committer.mark_dirty(partition)
@@ -152,10 +156,10 @@ class Handover:
     def forget(self, partitions: Sequence[Partition]) -> None:
         """Their epoch is over: results that still come are stale."""
         for partition in partitions:
-            running = {run.case for run in partition.running}
-            for case in self._failures.drop(partition):
-                if case not in running:
-                    self._lanes.release(case)
+            running = {run.failed_record for run in partition.running}
+            for failed_record in self._failures.drop(partition):
+                if failed_record not in running:
+                    self._lanes.release(failed_record)
             self._committer.forget(partition)
             self._intake.forget(partition)
             self._ownership.end(partition)

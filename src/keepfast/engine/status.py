@@ -250,8 +250,8 @@ class LoopStatus:
     def _waiting(self, partitions: Sequence[PartitionState]) -> int:
         """Failed records that are not being moved or dead-lettered, batches of them included."""
         batches = self._parts.lanes.kept
-        cases = sum(one.failed_records for one in partitions) - len(self._parts.failures.settling)
-        return max(0, cases) + sum(batch.left for batch in batches)
+        failed_records = sum(one.failed_records for one in partitions) - len(self._parts.failures.settling)
+        return max(0, failed_records) + sum(batch.left for batch in batches)
 
     def _phase(self) -> Phase:
         holds = self._parts.holds
@@ -321,7 +321,7 @@ class LoopStatus:
             buffered=len(partition.buffer),
             held_bytes=partition.held_bytes,
             in_flight=sum(map(_left, partition.running)),
-            failed_records=len(partition.cases),
+            failed_records=len(partition.failed_records),
             pauses=tuple(sorted(partition.pauses)),
             holds=tuple(sorted(partition.holds | self._waits_for_stale(partition))),
             stale_run_s=self._parts.overdue.waiting.get(partition.place, 0.0),

@@ -295,7 +295,7 @@ class Overdue:
     def _tell_to_stop(self, run: Run) -> None:
         if not run.stop:
             run.stop = True
-            if run.case is None:
+            if run.failed_record is None:
                 first = run.taken
                 if run.partition.take_stock(run):
                     self._committer.mark_dirty(run.partition)
@@ -373,7 +373,7 @@ class Overdue:
         timeout = HandlerTimeout(self._policy.timeout_s or 0.0, retry=self._policy.on_timeout == "retry")
         timeout = timeout.with_traceback(self._executor.where(run))
         other = run.stand_in(at, timeout, now)
-        if run.case is None:
+        if run.failed_record is None:
             self._lanes.replace(run, other)
         self.counts.timed_out += 1
         self._abandon(run, now)

@@ -69,12 +69,21 @@ class HookPublisher(Publisher):
         self._thread: threading.Thread | None = None
 
     def letter(
-        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
+        self,
+        failed_record: FailedRecord,
+        error: BaseException,
+        verdict: DeadLetter,
+        *,
+        classification: str | None = None,
     ) -> Outgoing:
         cause = error.__cause__ if isinstance(error, MessageRefused) and error.__cause__ is not None else error
-        about = None if self._noted is None else self.compose(case, cause, verdict, classification=classification)
-        retries = max(0, case.failures - 1)
-        return HookLetter(WHERE, None, message=original(case.message), error=cause, retry_count=retries, about=about)
+        about = (
+            None if self._noted is None else self.compose(failed_record, cause, verdict, classification=classification)
+        )
+        retries = max(0, failed_record.failures - 1)
+        return HookLetter(
+            WHERE, None, message=original(failed_record.message), error=cause, retry_count=retries, about=about
+        )
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         if not isinstance(outgoing, HookLetter):
