@@ -8,6 +8,9 @@ from random import Random
 from keepfast.core.policies import BatchPolicy, RetryPolicy
 from simulation.setup import Setup
 
+BESIDE = 0.3
+"""The share of the seeds with guards, retry topics or a spool that have batches, too."""
+
 
 def batched(setup: Setup, seed: int) -> Setup:
     """The setup with batches, in every sixth seed that has no breaker, and in most of those others that have neither
@@ -19,7 +22,10 @@ def batched(setup: Setup, seed: int) -> Setup:
     if seed % 6 == 0 and setup.breaker is None:
         faults = tuple(fault for fault in setup.faults if fault != "forge")
         setup = replace(setup, storm_guard=None, rate=None, outages=(), tiers=(), faults=faults)
-    elif setup.timeout.timeout_s is not None or setup.outages or setup.tiers or setup.spool or rng.random() < 0.3:
+    elif setup.outages or setup.tiers or setup.spool:
+        if setup.timeout.timeout_s is not None or Random(seed * 37 + 21).random() >= BESIDE:
+            return setup
+    elif setup.timeout.timeout_s is not None or rng.random() < 0.3:
         return setup
     brief = RetryPolicy(max_retries=rng.choice((0, 1)), initial_delay_ms=20, max_delay_ms=100)
     return replace(

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from keepfast.core.policies import BufferPolicy
+from keepfast.core.policies import BufferPolicy, RetryPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 from simulation.setup import Setup
 
 ALONE_S = 20.0
 """A suspect that hangs for ever stops its process for as long as it is waited for: not as long as a stall takes."""
+
+
+TO_RETRY_TOPICS = 37
 
 
 def hanging(setup: Setup, seed: int) -> Setup:
@@ -51,6 +54,31 @@ def hanging(setup: Setup, seed: int) -> Setup:
         churn=(),
         reset="earliest",
     )
+
+
+def retried(setup: Setup, seed: int) -> Setup:
+    """In half of the seeds with a time limit and without batches, a record that took too long is tried again; with a
+    breaker, that counts as an outage.
+
+    Drawn apart from the rest of the setup, and after the guards. In every sixtieth seed many take too long, without a
+    breaker, and come back from retry topics.
+    """
+    if seed % 60 == TO_RETRY_TOPICS:
+        return replace(
+            setup,
+            timeout=replace(setup.timeout, timeout_s=0.12, on_timeout="retry", max_abandoned=10),
+            hang=0.2,
+            manners=("polite", "swallows"),
+            tiers=(1, 2),
+            retry=RetryPolicy(max_retries=1, initial_delay_ms=20, max_delay_ms=100),
+            breaker=None,
+            storm_guard=None,
+            outages=(),
+            killers=0,
+        )
+    if setup.timeout.timeout_s is None or seed % 8 == 1 or Random(seed * 31 + 19).random() < 0.5:
+        return setup
+    return replace(setup, timeout=replace(setup.timeout, on_timeout="retry"))
 
 
 def stuck(setup: Setup, seed: int) -> Setup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 from simulation.setup import Setup
@@ -15,9 +16,15 @@ TORN = (8, 50)
 REFUSED = (19, 39, 59)
 DELETED = (16, 54)
 SOUGHT = (10, 34, 40, 58)
+STORMS = (53,)
+HALTS = (47,)
 """The remainders by sixty of the seeds with suspects that change owners, with headers larger than values, with
 segments of the spool that are torn by power cuts, with refused commits of single partitions, with records that are
-deleted before a group gets to them that began at the end, and with operators who seek."""
+deleted before a group gets to them that began at the end, with operators who seek, with so many dead letters that the
+storm guard trips at its default level, and with records that halt the consumer."""
+
+BY_DEFAULT = 5
+"""Every fifth of the other seeds has the storm guard at its defaults."""
 
 LEFT_OVER = 4
 
@@ -27,18 +34,21 @@ def rare(setup: Setup, seed: int) -> Setup:
     retry topics if it reads from the end. Drawn apart, and last.
     """
     rng = Random(seed * 29 + 17)
-    if seed % 60 in SUSPECTS:
-        return _suspects(setup, rng)
-    if seed % 60 in LARGE_HEADERS:
-        return _large_headers(setup, rng)
-    if seed % 60 in TORN:
-        return _torn(setup, rng)
-    if seed % 60 in REFUSED:
-        return _refused(setup, rng)
-    if seed % 60 in DELETED:
-        return _deleted(setup, rng)
-    if seed % 60 in SOUGHT:
-        return _sought(setup, rng)
+    kinds = (
+        (SUSPECTS, _suspects),
+        (LARGE_HEADERS, _large_headers),
+        (TORN, _torn),
+        (REFUSED, _refused),
+        (DELETED, _deleted),
+        (SOUGHT, _sought),
+        (STORMS, _storms),
+        (HALTS, _halts),
+    )
+    for remainders, make in kinds:
+        if seed % 60 in remainders:
+            return make(setup, rng)
+    if seed % BY_DEFAULT == 2 and setup.storm_guard is None:
+        setup = replace(setup, storm_guard=StormPolicy())
     return replace(setup, left_over=LEFT_OVER) if setup.tiers and setup.reset == "latest" else setup
 
 
@@ -176,6 +186,46 @@ def _sought(setup: Setup, rng: Random) -> Setup:
         chaos_s=rng.uniform(12.0, 16.0),
         records=200,
         world=replace(setup.world, session_s=2.0, heartbeat_s=0.5),
+    )
+
+
+def _storms(setup: Setup, rng: Random) -> Setup:
+    """A bad deploy of the handler rejects everything, for longer than the storm guard lets it."""
+    return replace(
+        _plain(setup),
+        storm_guard=StormPolicy(probe_every_s=2.0),
+        outages=("bad",),
+        order=rng.choice(("partition", "key", "none")),
+        pace=(1e-5, 4e-5),
+        slow=0.0,
+        trouble=0.0,
+        killers=0,
+        capacity=16,
+        faults=("gaps",),
+        churn=(),
+        members=1,
+        chaos_s=20.0,
+        records=2500,
+        reset="earliest",
+        world=replace(setup.world, fetch_records=25, prefetch_records=60, ack_delay_s=(0.001, 0.01)),
+    )
+
+
+def _halts(setup: Setup, rng: Random) -> Setup:
+    """Records stop the consumer, again and again, and little else goes wrong."""
+    return replace(
+        _plain(setup),
+        order=rng.choice(("partition", "key", "none")),
+        pace=(0.0005, 0.01),
+        slow=0.0,
+        trouble=0.5,
+        troubles=("halt", "flaky"),
+        killers=0,
+        faults=("gaps",),
+        churn=(),
+        members=1,
+        records=120,
+        reset="earliest",
     )
 
 

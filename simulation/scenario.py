@@ -22,7 +22,7 @@ from simulation.cancelled import cancelled
 from simulation.chaos import Chaos
 from simulation.discovery import discovering
 from simulation.guarded import guarded
-from simulation.hanging import hanging, stuck
+from simulation.hanging import hanging, retried, stuck
 from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
 from simulation.outages import Outages
@@ -75,7 +75,7 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        layers = (hanging, guarded, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
+        layers = (hanging, guarded, retried, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
         self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
@@ -112,7 +112,8 @@ class Scenario:
         self.workload.outage = ""
         self.world.broker.faults.clear()
         deaths = (DEATHS_BEFORE + (self.setup.max_deliveries or 0)) if self.setup.killers else 0
-        longest_s = STALLED_S + deaths * DEATH_S
+        storm = self.setup.storm_guard
+        longest_s = STALLED_S + deaths * DEATH_S + (storm.probe_every_s if storm else 0.0)
         self.disks.end()
         least, moved_at = inf, self.world.clock.monotonic()
         while self._goes_on():

@@ -207,6 +207,11 @@ class BatchRules:
         used_up = retry.max_retries is not None and batch.failures > retry.max_retries
         if final or used_up or retry.max_elapsed_s is not None:
             return
+        if event.error == "RetryLater" and self._setup.tiers and event.after_s > retry.max_delay_ms / 1000:
+            for epoch, entry in members:  # that long no lane waits: all of them are moved
+                epoch.outcomes[entry.number], epoch.failures[entry.number] = event.error, 1
+                epoch.asked_s[entry.number], epoch.failed_at[entry.number] = event.after_s, event.at
+            return
         delay_s = event.after_s if event.error == "RetryLater" else retry.delay_ms(batch.failures - 1, 0.0) / 1000
         batch.due = event.at + delay_s
         for epoch, entry in members:

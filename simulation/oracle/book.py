@@ -12,7 +12,6 @@ from typing import Any
 
 from keepfast.core.commit_metadata import origin_of
 from keepfast.core.crash_guard import Fate, read
-from keepfast.core.policies import Order
 from keepfast.core.ports import BEGINNING
 from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.core.retry_topics import ATTEMPTS, Tiers
@@ -21,23 +20,34 @@ from keepfast.testing.fakes.flights import Flights
 from simulation.member import Member
 from simulation.oracle.cover import Cover
 from simulation.oracle.epochs import Epoch, Lane, PartitionRecords
-from simulation.setup import GROUP
+from simulation.setup import GROUP, Setup
 from simulation.workload import NUMBER, ROUNDING_S, Copied, Entry, Workload
 
 OUTAGE = ConnectionRefusedError.__name__
-FINAL = ("Reject", "DecodeError", "HandlerTimeout")
+TIMED_OUT = "HandlerTimeout"
+FINAL = ("Reject", "DecodeError", TIMED_OUT)
 """How handlers end: the service is away; no retry would help."""
 
 Key = tuple[str, TopicPartition]
 """A member's name and a partition."""
 
 
+def is_final(setup: Setup, outcome: str) -> bool:
+    return outcome in FINAL and not (outcome == TIMED_OUT and setup.timeout.on_timeout == "retry")
+
+
+def is_outage(setup: Setup, outcome: str) -> bool:
+    """Whether the breaker counts it, and nothing is dead-lettered for it."""
+    return outcome == OUTAGE or (outcome == TIMED_OUT and setup.timeout.on_timeout == "retry")
+
+
 class Book:
     """Updated by the events of the trace, after the rules have looked at them."""
 
-    def __init__(self, order: Order, workload: Workload, flights: Flights) -> None:
+    def __init__(self, setup: Setup, workload: Workload, flights: Flights) -> None:
         self._flights = flights
-        self._order = order
+        self._order = setup.order
+        self._retries_timeouts = setup.timeout.on_timeout == "retry"
         self._workload = workload
         self.tiers = workload.tiers or Tiers(group="")
         self.entries = workload.entries
@@ -282,14 +292,17 @@ class Book:
         if event.outcome in ("ok", "Discard"):
             self.finish(epoch, entry, event.at)
         else:
-            epoch.outcomes[entry.number] = event.outcome
-            failures = epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
-            epoch.failed_at[entry.number] = event.at
-            plan = self.members[event.member].plan
-            delay_s = plan.retry.delay_ms(failures - 1, 0.0) / 1000
-            if plan.rate is not None:
-                delay_s = max(delay_s, plan.rate.min_delay_ms / 1000)
-            epoch.due[entry.number] = event.at + (entry.after_s if event.outcome == "RetryLater" else delay_s)
+            self._attempt_failed(epoch, entry, event)
+
+    def _attempt_failed(self, epoch: Epoch, entry: Entry, event: acts.HandlerEnded | acts.TimedOut) -> None:
+        epoch.outcomes[entry.number] = event.outcome
+        failures = epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
+        epoch.failed_at[entry.number] = event.at
+        plan = self.members[event.member].plan
+        delay_s = plan.retry.delay_ms(failures - 1, 0.0) / 1000
+        if plan.rate is not None:
+            delay_s = max(delay_s, plan.rate.min_delay_ms / 1000)
+        epoch.due[entry.number] = event.at + (entry.after_s if event.outcome == "RetryLater" else delay_s)
 
     @staticmethod
     def take_back(epoch: Epoch, entry: Entry) -> None:
@@ -311,9 +324,10 @@ class Book:
         self._let_be(event)
         if epoch is not None:
             epoch.running.discard(entry.number)
-            epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
-            epoch.outcomes[entry.number] = event.outcome
-            epoch.timed_out[entry.number] = event.at
+            self._attempt_failed(epoch, entry, event)
+            if not self._retries_timeouts:
+                del epoch.due[entry.number]
+                epoch.timed_out[entry.number] = event.at
 
     def finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
         epoch.finished.add(entry.number)

@@ -98,6 +98,7 @@ class Epoch:
         self.failed_at: dict[int, float] = {}
         self.due: dict[int, float] = {}
         self.outcomes: dict[int, str] = {}  # of the last attempt
+        self.asked_s: dict[int, float] = {}  # how long its batch was to wait
         self.letters: set[int] = set()
         self.timed_out: dict[int, float] = {}  # number → when
         self.stays: set[int] = set()  # too large for a retry topic

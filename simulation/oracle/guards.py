@@ -12,7 +12,7 @@ from keepfast.core.records import Outgoing
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.testing.fakes import acts
 from simulation.executor import HAND_OVER_S
-from simulation.oracle.book import FINAL, OUTAGE, Book
+from simulation.oracle.book import Book, is_final, is_outage
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
 from simulation.setup import Setup
@@ -79,6 +79,17 @@ class GuardRules:
         if self._setup.rate is not None:
             self._in_time(what, event, seen)
 
+    def batch_began(self, event: acts.BatchBegan) -> None:
+        seen = self._seen(event.member)
+        self._ended_rightly(event.member, seen)
+        if not self._holds(event.member):
+            return
+        what, entry = f"{event.member} starts batch {event.batch}", self._book.entries[event.numbers[0]]
+        single = acts.HandlerBegan(
+            event.at, event.member, entry.place, entry.offset, entry.number, event.attempt, event.calls[0]
+        )
+        self._is_probe(what, single, seen)
+
     def _ended_rightly(self, member: str, seen: _Seen) -> None:
         """A hold that is gone, or is a new one, was ended by a probe or by hand."""
         since = {
@@ -139,7 +150,7 @@ class GuardRules:
     def ended(self, event: acts.HandlerEnded | acts.TimedOut) -> None:
         if event.call in self._book.given_up:
             return  # too late
-        seen, outage = self._seen(event.member), event.outcome == OUTAGE
+        seen, outage = self._seen(event.member), is_outage(self._setup, event.outcome)
         self._ended_rightly(event.member, seen)
         judged = self._is_judged(event)
         if seen.probe == event.call:
@@ -153,8 +164,23 @@ class GuardRules:
                 seen.storm_at = event.at
         if event.outcome in ("ok", "Discard"):
             seen.letters = 0
+        if self._setup.batch is not None:
+            return
         if self._setup.breaker is not None and BREAKER not in seen.holds and (judged or not outage):
             self._count(self._setup.breaker, seen, event.at, outage=outage)
+
+    def batch_ended(self, event: acts.BatchEnded) -> None:
+        """What each record came to, and the first one of a probe. How many outages the breaker counts for a list is not
+        looked at.
+        """
+        seen, named = self._seen(event.member), any(event.outcomes)
+        if named and event.error and len(event.numbers) > 1 and seen.probe in event.calls:
+            seen.probe = None  # the others are tried once more, without those
+        for number, call, outcome in zip(event.numbers, event.calls, event.outcomes, strict=True):
+            shared = event.error if len(event.numbers) == 1 or (seen.probe == call and not named) else ""
+            entry, ended = self._book.entries[number], outcome or shared
+            if ended:
+                self.ended(acts.HandlerEnded(event.at, event.member, entry.place, entry.offset, number, ended, call))
 
     def _is_judged(self, event: acts.HandlerEnded | acts.TimedOut) -> bool:
         """Whether a failure decides anything: the next owner starts again with records that failed during the
@@ -203,7 +229,7 @@ class GuardRules:
         seen.dead_lettered.add(entry.number)
         epoch = self._book.epochs.get((event.member, entry.place))
         outcome = epoch.outcomes.get(entry.number, "") if epoch else ""
-        if self._setup.breaker is not None and outcome == OUTAGE:
+        if self._setup.breaker is not None and is_outage(self._setup, outcome):
             self._blame("P8", f"{event.member} dead-letters record {entry.number}, which failed in an outage only")
         if self._setup.storm_guard is not None:
             self._no_storm(event, entry, seen)
@@ -221,6 +247,6 @@ class GuardRules:
 
 def uncounted(setup: Setup, outcome: str) -> bool:
     """Whether a failed attempt may be one that a guard takes back."""
-    held = setup.breaker is not None and outcome == OUTAGE
+    held = setup.breaker is not None and is_outage(setup, outcome)
     # A storm keeps what would have been dead-lettered, which may be the last of several attempts.
-    return held or (setup.storm_guard is not None and (outcome in FINAL or setup.retry.max_retries is not None))
+    return held or (setup.storm_guard is not None and (is_final(setup, outcome) or setup.retry.max_retries is not None))

@@ -8,7 +8,7 @@ from keepfast.core.retry_topics import Tier
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.testing.fakes import acts
-from simulation.oracle.book import FINAL, Book
+from simulation.oracle.book import Book, is_final
 from simulation.oracle.epochs import Epoch
 from simulation.oracle.violation import Blame
 from simulation.setup import Setup
@@ -21,6 +21,7 @@ class LetterRules:
     def __init__(self, book: Book, blame: Blame, setup: Setup) -> None:
         self._book = book
         self._blame = blame
+        self._setup = setup
         self._retry = setup.retry
         self._delays_s = setup.tiers
 
@@ -46,7 +47,7 @@ class LetterRules:
             pass  # of those, CrashRules knows more
         elif not epoch.failures.get(entry.number, 0):
             self._blame("retry", f"{what}, which never failed here")
-        elif epoch.outcomes[entry.number] not in FINAL:
+        elif not is_final(self._setup, epoch.outcomes[entry.number]):
             self._after_retries(what, epoch, entry)
             if tier is not None:
                 self._next_step(what, tier, epoch, entry)
@@ -71,7 +72,7 @@ class LetterRules:
         if (
             self._delays_s
             and epoch.outcomes[entry.number] == "RetryLater"
-            and entry.after_s > policy.max_delay_ms / 1000
+            and epoch.asked_s.get(entry.number, entry.after_s) > policy.max_delay_ms / 1000
         ):
             return  # that long no lane waits
         if policy.max_retries is None or failures <= policy.max_retries:

@@ -45,7 +45,7 @@ class Oracle:
         self.violation: Violation | None = None
         self.seen_at = 0
         self._seeking: set[tuple[str, TopicPartition]] = set()
-        self._book = book = Book(setup.order, workload, world.flights)
+        self._book = book = Book(setup, workload, world.flights)
         self._health = health = Health(world, book)
         commits = CommitRules(book, self.blame, window=setup.window)
         batches = BatchRules(book, self.blame, health, setup)
@@ -76,8 +76,8 @@ class Oracle:
             acts.HandlerEnded: (guards.ended, sends.ended),
             acts.TimedOut: (guards.ended,),
             acts.StaleGivenUp: (self._timeouts.stale_given_up,),
-            acts.BatchBegan: (crashes.batch_began, batches.began),
-            acts.BatchEnded: (batches.ended,),
+            acts.BatchBegan: (crashes.batch_began, guards.batch_began, batches.began),
+            acts.BatchEnded: (guards.batch_ended, batches.ended),
             acts.LoopRefused: (batches.refused,),
             acts.LetterSent: (letters.sent, guards.letter, crashes.letter_sent),
             acts.LetterHanded: (spools.handed, guards.handed, crashes.letter_handed),

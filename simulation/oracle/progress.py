@@ -10,7 +10,7 @@ from keepfast.engine.loop import COMMIT
 from keepfast.testing.fakes.broker import FakeBroker
 from simulation.member import Member
 from simulation.oracle.batches import BatchRules
-from simulation.oracle.book import FINAL, OUTAGE, Book
+from simulation.oracle.book import Book, is_final, is_outage
 from simulation.oracle.cover import Cover
 from simulation.oracle.epochs import Epoch, Lane
 from simulation.oracle.health import Health
@@ -154,12 +154,14 @@ class ProgressRules:
 
     def _must_retry(self, epoch: Epoch, entry: Entry, failures: int, now: float) -> bool:
         most, outcome = self._setup.retry.max_retries, epoch.outcomes[entry.number]
-        if outcome in FINAL or entry.conduct == "halt" or self._setup.retry.max_elapsed_s is not None:
+        if is_final(self._setup, outcome) or entry.conduct == "halt" or self._setup.retry.max_elapsed_s is not None:
             return False
         if entry.copied is not None:
             return False
         overdue_s = now - epoch.due[entry.number]
-        if outcome == OUTAGE and self._setup.breaker is not None:  # others may be served, then it waits on its own
+        if (
+            is_outage(self._setup, outcome) and self._setup.breaker is not None
+        ):  # others may be served, then it waits on its own
             return overdue_s > CONNECT_TIMEOUT_S + self._setup.breaker.open_s
         return overdue_s > CONNECT_TIMEOUT_S and (most is None or failures <= most)
 

@@ -269,6 +269,8 @@ class RecordEventRules:
             if fits(seen, entry):
                 return seen, entry
         numbers = [entry.number for _, entry in found]
+        if any(map(self._has_twin, numbers)):
+            return None
         self._blame("event", f"{member} reports {event}, and {fact}; records of that place: {numbers}")
         return None
 
@@ -335,8 +337,8 @@ class RecordEventRules:
     def _counts(self, member: str, event: events.RecordEvent, entry: Entry, *, uncounted: bool = False) -> None:
         """Which attempt it was; of a forged record, its headers decide. `uncounted`: the book has not counted it."""
         epoch = self._book.epochs.get((member, entry.place))
-        if epoch is None or entry.forged or self._has_twin(entry.number):
-            return
+        if epoch is None or entry.forged or self._has_twin(entry.number) or self._setup.batch is not None:
+            return  # what a record of a list has failed with the others is not counted
         failures = (entry.copied.failures if entry.copied else 0) + epoch.failures.get(entry.number, 0)
         failures += uncounted
         if event.attempt != failures:

@@ -70,6 +70,15 @@ def names_the_place_in_the_retry_topic_instead_of_the_original_one(patch: Patch)
 
 
 @plant
+def names_the_place_in_the_retry_topic_of_a_handler_that_it_gives_up(patch: Patch) -> None:
+    def record_of(run: Run, at: int) -> dict[str, Any]:
+        fields: dict[str, Any] = before(run, at)
+        return fields | {**run.partition.place._asdict(), "offset": run.messages[at].offset()}
+
+    before = patch.set(timeouts, "_record_of", record_of)
+
+
+@plant
 def reports_a_move_as_a_dead_letter(patch: Patch) -> None:
     def dead(event: events.Moved) -> list[events.Event]:
         fields = {name: getattr(event, name) for name in events.RecordEvent.__dataclass_fields__}

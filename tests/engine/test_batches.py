@@ -347,6 +347,28 @@ def test_halt_stops_the_consumer_and_finishes_nothing() -> None:
     assert (world.calls, world.committed()) == ([["0:0", "0:1"]], 0)
 
 
+def test_a_record_that_halts_once_the_others_of_its_batch_are_committed_lets_nothing_start_beside_it() -> None:
+    def handle(values: list[str]) -> None:
+        if "0:1" in values:
+            raise BatchError({values.index("0:1"): Halt("stop")})
+
+    world = World(handle, order="none", size=3, partitions=1)
+    world.feed("...")
+    world.source.answers = False
+    for _ in range(2):
+        world.step()
+        world.step()
+        world.work()
+    world.step()
+    assert (world.done, world.out) == (["0:0", "0:2"], []), "what was named waits for their commit"
+    world.feed("...")
+    world.step()  # takes them in
+    world.source.answers = True
+    world.source.answer()
+    world.step()
+    assert (world.loop.halted, world.out) == ("stop", [])
+
+
 def test_records_that_fail_only_together_are_all_done() -> None:
     def handle(values: list[str]) -> None:
         if len(values) > 1:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from keepfast.core.guards import StormPolicy
 from simulation.report import account
 from simulation.scenario import LEAST_EVENTS, Outcome, run_seed
 
@@ -83,4 +84,11 @@ def test_every_way_of_working_occurred(outcomes: list[Outcome]) -> None:
     assert {setup.spool for setup in setups} == {True, False}
     batches = [setup for setup in setups if setup.batch is not None]
     assert {setup.order for setup in batches} == {"partition", "key", "none"}
+    assert any(setup.tiers for setup in batches)
+    assert any(setup.spool for setup in batches)
+    assert any(setup.breaker for setup in batches)
+    assert any(setup.storm_guard for setup in batches)
+    retried = [setup for setup in setups if setup.timeout.on_timeout == "retry"]
+    assert {bool(setup.breaker) for setup in retried} == {True, False}
+    assert any(setup.storm_guard == StormPolicy() for setup in setups)
     assert {(setup.atomic, setup.names) for setup in batches} == {(a, n) for a in (True, False) for n in (True, False)}

@@ -49,8 +49,6 @@ class BatchLanes:
     def take(self, limit: int, size: int) -> list[Run]:  # noqa: ARG002 - the policy says how many
         """Up to `limit` batches: first those that run again."""
         now = self._clock.monotonic()
-        for owing in [owing for owing in self._owing if not owing.heads]:
-            self._owing.pop(owing)(now)
         self._again.extend(self._timers.due(now))
         batches: list[Run] = list(self._take_again(limit, now))
         while len(batches) < limit:
@@ -160,6 +158,12 @@ class BatchLanes:
             self._owing[batch] = then
         else:
             then(now)
+
+    def settle(self, now: float) -> None:
+        """What waited for a commit that is confirmed now."""
+        if self._owing:
+            for owing in [owing for owing in self._owing if not owing.heads]:
+                self._owing.pop(owing)(now)
 
     def put_back(self, parts: Sequence[Run]) -> None:
         """These records are to be gathered anew. They have waited already."""

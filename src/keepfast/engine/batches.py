@@ -89,6 +89,10 @@ class Batches:
         self._holds = holds
         self._counts = counts
 
+    def step(self, now: float) -> None:
+        """Before anything starts: what is judged now may hold the consumer."""
+        self._lanes.settle(now)
+
     def returned(self, batch: Batch, now: float) -> None:
         """A worker has returned a batch."""
         failure, batch.failure = batch.failure, None

@@ -355,6 +355,8 @@ class Loop:
         return now
 
     def _dispatch(self, now: float, *, keep: bool) -> None:
+        if self.batches is not None:
+            self.batches.step(now)
         if self.probation.yields(now):
             return
         if not self.holds or self.guards.may_take(now) or self.probation.waits:
