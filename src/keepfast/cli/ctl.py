@@ -205,7 +205,7 @@ def seek(
 def _seek_target(control: ControlClient, consumer: str, topic: str, partition: int, where: str) -> SeekTarget:
     """Raises UsageError, and ControlRefused for a shift of a partition that no process has."""
     from keepfast.cli.offsets import WhereTo
-    from keepfast.desk.offsets import ShiftBy, ToEdge, ToOffset, ToTime
+    from keepfast.groups.offsets import ShiftBy, ToEdge, ToOffset, ToTime
 
     match WhereTo().convert(where, None, None):
         case ToEdge(latest=latest):

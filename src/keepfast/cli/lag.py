@@ -15,7 +15,7 @@ from keepfast.cli.connection import as_start_error, brokers_option, connect, con
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import LIVE_EVERY_S, console, live, table
 from keepfast.core.errors import ConfigError
-from keepfast.desk.lag import LagReport, LagWatcher, PartitionLag, WatchedGroup
+from keepfast.groups.lag import LagReport, LagWatcher, PartitionLag, WatchedGroup
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import MAX_GROUPS, KafkaGroups

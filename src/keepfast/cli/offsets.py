@@ -19,7 +19,7 @@ from keepfast.core.commit_metadata import CompletionMap, decode, encode, origin_
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
-from keepfast.desk.offsets import PlannedOffset, ShiftBy, Span, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
+from keepfast.groups.offsets import PlannedOffset, ShiftBy, Span, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection, admin_properties

@@ -1,10 +1,11 @@
-"""Serialises a letter in any of the three formats, and shortens one that is too large."""
+"""Serialises a letter in any of the three formats, and changes one that Kafka does not accept as it is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import assert_never
 
+from keepfast.core.errors import Fault, SinkError
 from keepfast.core.policies import LetterFormat
 from keepfast.core.records import Outgoing, Record
 from keepfast.deadletters import envelope, nested, ours, spring
@@ -51,6 +52,19 @@ def shrunk(outgoing: Outgoing) -> Outgoing:
         return replace(outgoing, value=letter.value, headers=ours.only_id(letter))
     value, headers = write(letter, form)
     return replace(outgoing, value=value, headers=headers)
+
+
+def other_form(outgoing: Outgoing, error: SinkError) -> Outgoing | None:
+    """The same letter in a form that Kafka may accept at once; None if there is none.
+
+    Too large: one step smaller. No such partition, because the topic was recreated with fewer: its key decides.
+    """
+    if error.fault is Fault.TOO_LARGE:
+        smaller = shrunk(outgoing)
+        return None if smaller == outgoing else smaller
+    if error.fault is Fault.MISSING and error.code == "_UNKNOWN_PARTITION" and outgoing.partition is not None:
+        return replace(outgoing, partition=None)
+    return None
 
 
 def _marks(letter: Letter) -> Headers:

@@ -16,7 +16,7 @@ from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.retry_topics import original, shortened
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
-from keepfast.deadletters.spool.worker import changed
+from keepfast.deadletters.writing import other_form
 from keepfast.engine.events import Events, record_fields
 from keepfast.engine.timers import Timers
 
@@ -115,7 +115,7 @@ def after_failure(
     kind: Kind, outgoing: Outgoing, error: SinkError, *, failures: int, has_spool: bool = False
 ) -> NextStep:
     """What to do after a send of `outgoing` failed; `failures` counts this one. Pure."""
-    other = changed(outgoing, error) if kind == "dead-letter" else _without_attempts(outgoing, error)
+    other = other_form(outgoing, error) if kind == "dead-letter" else _without_attempts(outgoing, error)
     if other is not None:
         return SendInstead(other)
     if kind == "move":

@@ -14,7 +14,7 @@ from keepfast.core.ports import Clock, Kept, OnKept, Sink
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.deadletters.spool.letters import SpooledLetter, spooled
 from keepfast.deadletters.spool.store import Fill, Head, Store
-from keepfast.deadletters.writing import shrunk
+from keepfast.deadletters.writing import other_form
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.spool")
@@ -274,7 +274,7 @@ class SpoolWorker:
     def _answered(self, answer: SpoolAnswer, now: float) -> None:
         sending, outcome = answer.sending, answer.outcome
         head = sending.head
-        other = changed(sending.outgoing, outcome) if isinstance(outcome, SinkError) else None
+        other = other_form(sending.outgoing, outcome) if isinstance(outcome, SinkError) else None
         if other is not None and self._draining:
             sending.outgoing = other
             self._send(sending)
@@ -364,16 +364,3 @@ def _size(outgoing: Outgoing) -> int:
     """Estimate of the space it needs in a store."""
     headers = sum(len(name) + len(value or b"") for name, value in outgoing.headers)
     return len(outgoing.value or b"") + len(outgoing.key or b"") + headers + AROUND_BYTES
-
-
-def changed(outgoing: Outgoing, error: SinkError) -> Outgoing | None:
-    """The same letter in a form that Kafka may accept at once; None if there is none.
-
-    Too large: one step smaller. No such partition, because the topic was recreated with fewer: its key decides.
-    """
-    if error.fault is Fault.TOO_LARGE:
-        smaller = shrunk(outgoing)
-        return None if smaller == outgoing else smaller
-    if error.fault is Fault.MISSING and error.code == "_UNKNOWN_PARTITION" and outgoing.partition is not None:
-        return replace(outgoing, partition=None)
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.desk.lag import WINDOW_S, LagSample, state_of, within
+from keepfast.groups.lag import WINDOW_S, LagSample, state_of, within
 
 Row = tuple[float, int | None, int]
 

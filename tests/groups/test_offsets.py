@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepfast.core.records import TopicPartition
-from keepfast.desk.offsets import ShiftBy, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
+from keepfast.groups.offsets import ShiftBy, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
 
 PLACE = TopicPartition("t", 0)
 

@@ -1,0 +1,1 @@
+"""Consumer groups: their lag, and plans to move their offsets."""
