@@ -122,12 +122,12 @@ def keepfast_traced(brokers: str, topic: str, records: int) -> Measured:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-    class Nobody(SpanExporter):
+    class DiscardingExporter(SpanExporter):
         def export(self, spans: object) -> SpanExportResult:  # noqa: ARG002 - its shape
             return SpanExportResult.SUCCESS
 
     provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(Nobody()))
+    provider.add_span_processor(BatchSpanProcessor(DiscardingExporter()))
     trace.set_tracer_provider(provider)
     return _keepfast(brokers, topic, records, no_op, traced=True, commit=CommitPolicy(mode="interval"), idempotent=True)
 

@@ -29,7 +29,7 @@ MEMBERS, PARTITIONS, RATE, ROUNDS = 3, 12, 600, 2
 GAP_S = 0.5
 """Shorter pauses are not counted: a partition gets a record every 20 ms."""
 BALANCE_S = 45.0
-"""The longest wait for a balanced group; what is measured until then counts all the same."""
+"""The longest wait for a balanced group; what is measured until then counts nevertheless."""
 QUIET_S = 1.0
 """How long the group must have been in balance."""
 END_S = 40.0

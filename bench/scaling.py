@@ -1,6 +1,6 @@
 """How a group scales: the same records with 1, 2 and 4 processes (`python -m bench.scaling`).
 
-The handler waits, as one does for a service, and each process has two records at work at most: what is measured is the
+The handler waits, as one does for a service, and each process runs two records at most: what is measured is the
 group that shares partitions out, not the processors of this machine. Records are sent when every member has its
 share of the partitions; the clock runs from the fiftieth record on.
 """

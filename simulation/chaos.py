@@ -25,7 +25,7 @@ REFILLS, MAX_REFILLED = 0.6, 60
 UNNOTICED_S = 7.0
 """For this long running members get no answer about a recreated topic."""
 MAX_EARLY = 5
-"""Records that a new partition has before anybody reads it."""
+"""Records that a new partition has before it is read."""
 BURST, BURSTS = 40, 0.02
 """So many records at once for one partition, with this probability."""
 
@@ -226,7 +226,7 @@ class Chaos:
 
     def _refuse_commits(self) -> None:
         """Of one partition, whose topic is missing or whose right is withdrawn for a while; one at a time, so that
-        others have to go on.
+        others have to continue.
         """
         if self._world.broker.faults.refused.open:
             return

@@ -10,7 +10,7 @@ from keepfast.core.policies import RetryPolicy
 from simulation.setup import Setup
 
 OUTAGES = ("outage", "partial", "bad")
-"""The service is away; or only for every second record; or it is there, and a bad deploy of the handler rejects all."""
+"""The service is down; or only for every second record; or it is there, and a bad deploy of the handler rejects all."""
 
 
 def guarded(setup: Setup, seed: int) -> Setup:
@@ -33,7 +33,7 @@ def guarded(setup: Setup, seed: int) -> Setup:
 
 
 def _mostly_guards(setup: Setup, rng: Random) -> Setup:
-    """Little else goes wrong, several records are at work at once, and some of them for long. In half of these seeds
+    """Little else goes wrong, several records run at once, and some of them for long. In half of these seeds
     outages come with many records that do well beside them.
     """
     mostly = replace(
@@ -48,7 +48,7 @@ def _mostly_guards(setup: Setup, rng: Random) -> Setup:
         retry=RetryPolicy(max_retries=rng.choice((None, None, 1)), initial_delay_ms=20, max_delay_ms=100),
         pace=rng.choice(((0.0005, 0.002), (0.0005, 0.01), (0.005, 0.1))),
         slow=0.05,
-        tiers=(),  # what is tried for ever does not move
+        tiers=(),  # what is tried forever does not move
         trouble=rng.choice((0.1, 0.5)),
         troubles=("reject", "flaky"),
         chaos_s=rng.uniform(12.0, 18.0),

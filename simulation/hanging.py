@@ -10,7 +10,7 @@ from keepfast.core.timeouts import TimeoutPolicy
 from simulation.setup import Setup
 
 ALONE_S = 20.0
-"""A suspect that hangs for ever stops its process for as long as it is waited for: not as long as a stall takes."""
+"""A suspect that hangs forever stops its process for as long as it is waited for: not as long as a stall takes."""
 
 
 TO_RETRY_TOPICS = 37
@@ -18,7 +18,7 @@ TO_RETRY_TOPICS = 37
 
 def hanging(setup: Setup, seed: int) -> Setup:
     """The setup with a time limit in a third of the seeds. In every eighth, handlers of bundles hang while the process
-    stands still now and then, and little else goes wrong.
+    does not advance now and then, and little else goes wrong.
 
     Drawn apart from the rest of the setup, so that the other seeds are what they were without.
     """

@@ -33,7 +33,7 @@ LIVENESS_S = 4.0
 """For this long an operator watches a member that starts nothing because of handlers that do not end."""
 
 SPINS = 200_000
-"""So many looks at a clock that stands still are a loop that nothing ends."""
+"""So many looks at a clock that does not advance are a loop that nothing ends."""
 
 
 Watch = Callable[[list[Message]], None]

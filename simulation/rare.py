@@ -53,7 +53,7 @@ def rare(setup: Setup, seed: int) -> Setup:
 
 
 def _suspects(setup: Setup, rng: Random) -> Setup:
-    """Killers, with several records in hand that take long. Partitions change owners while records are suspected, in
+    """Killers, with several records in flight that take long. Partitions change owners while records are suspected, in
     order and because live owners are evicted; processes find what others noted.
     """
     return replace(
@@ -117,7 +117,7 @@ def _torn(setup: Setup, rng: Random) -> Setup:
 
 
 def _refused(setup: Setup, rng: Random) -> Setup:
-    """Commits of one partition are refused for long, again and again, and the others have to go on: there is always
+    """Commits of one partition are refused for long, again and again, and the others have to continue: there is always
     something to do in all of them. Nothing else excuses a standstill, not even the turns of another process.
     """
     return replace(
@@ -142,7 +142,7 @@ def _refused(setup: Setup, rng: Random) -> Setup:
 
 
 def _deleted(setup: Setup, rng: Random) -> Setup:
-    """Records are deleted in partitions that are read slowly, by a group that began at the end: it goes on at the
+    """Records are deleted in partitions that are read slowly, by a group that began at the end: it continues at the
     oldest record that is left.
     """
     return replace(
@@ -166,7 +166,7 @@ def _deleted(setup: Setup, rng: Random) -> Setup:
 
 
 def _sought(setup: Setup, rng: Random) -> Setup:
-    """Operators move partitions back and forth while records are in hand, commits fail and members come and go."""
+    """Operators move partitions back and forth while records are in flight, commits fail and members come and go."""
     return replace(
         _plain(setup),
         batch=rng.choice((None, None, BatchPolicy(size=rng.choice((3, 12)), wait_s=0.05))),

@@ -123,7 +123,7 @@ class Scenario:
             if len(left) < least:
                 least, moved_at = len(left), self.world.clock.monotonic()
             elif self.world.clock.monotonic() - moved_at > longest_s:
-                self.oracle.blame("end", f"nothing goes on, and {least} records are left: {'; '.join(left[:3])}")
+                self.oracle.blame("end", f"nothing continues, and {least} records are left: {'; '.join(left[:3])}")
             else:
                 self.world.run(4 * SLICE_S)
 

@@ -59,7 +59,7 @@ class Setup:
     alone_s: float
     """How long a record that may be a killer is waited for."""
     recorder: bool = False
-    """Processes note what they have in hand, and find what others noted: they are on one host."""
+    """Processes note what they have in flight, and find what others noted: they are on one host."""
     killers: int
     """So many records kill their process, whenever they are handled."""
     threads: bool
@@ -116,7 +116,8 @@ class Setup:
     sends: bool = False
     """Handlers send records with `ctx.send`; only where `cancels`."""
     manners: tuple[str, ...] = ("polite",)
-    """What a coroutine does when it is cancelled: ends, returns as if nothing were, goes on; or it blocks its loop."""
+    """What a coroutine does when it is cancelled: ends, returns as if nothing were, continues; or it blocks its loop.
+    """
 
     def retry_topics(self) -> Tiers | None:
         """As the engine gets them."""
@@ -208,7 +209,7 @@ def _setup_for(seed: int) -> Setup:
             slow=rng.choice((0.0, 0.04, 0.08)),
             revoke_timeout_s=rng.choice((0.1, 0.3, 3.0)),
             commit=replace(setup.commit, every_s=1.0, every_records=10_000),
-            pace=rng.choice((setup.pace, (0.02, 0.25))),  # so that something is in hand when a partition goes
+            pace=rng.choice((setup.pace, (0.02, 0.25))),  # so that something is in flight when a partition goes
         )
     if seed % 4 == 3:
         return replace(

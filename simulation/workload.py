@@ -78,7 +78,7 @@ class Entry:
 
     @property
     def forged(self) -> bool:
-        """Somebody wrote it into a retry topic: what its headers say need not be true."""
+        """Another program wrote it into a retry topic: its headers need not be true."""
         return self.root.copied is not None
 
     @property
@@ -190,7 +190,7 @@ class Workload:
         return copy
 
     def forge(self, place: TopicPartition) -> Entry:
-        """Somebody writes a record into a retry topic, with headers that say what they like."""
+        """Another program writes a record into a retry topic, with arbitrary headers."""
         entry, rng = self._entry(place), self._rng
         now, delay_s = self._broker.clock.monotonic(), self.tiers.topics[place.topic].delay_s if self.tiers else 0
         entry.copied = Copied(entry, 0, 0, 0.0, now + delay_s + ROUNDING_S)

@@ -23,7 +23,7 @@ def make_app(store: Store) -> App:
         dead_letter=DeadLetterPolicy(topic=LETTERS, format="nested"),
         unknown_errors="dead-letter",
         idempotent=True,  # the upsert takes an event as often as it comes
-        breaker=True,  # while the database is away records wait, and none of them becomes a letter
+        breaker=True,  # while the database is down records wait, and none of them becomes a letter
         sensitive=CardNumbers(),
         timeout_s=20,
     )

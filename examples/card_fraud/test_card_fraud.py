@@ -93,7 +93,7 @@ def test_a_deadlock_is_tried_again() -> None:
 
 
 def test_a_database_that_is_away_for_an_hour_costs_no_letter() -> None:
-    shelf = Rows(ConnectionRefusedError("the database is away"), times=60)
+    shelf = Rows(ConnectionRefusedError("the database is down"), times=60)
     h = sent(event(1), shelf)
     assert (h.dead, len(shelf.kept)) == ([], 1)
 

@@ -56,7 +56,7 @@ def make_runner(
         # The upsert takes a record as often as it comes; one at a time, because the registry's limit is one queue.
         settings={
             "consumer": {"idempotent": True, "max_poll_records": 1, "timeout_s": config.record_s},
-            "shutdown": {"timeout_s": config.record_s + 5},  # so that the record in hand can be finished
+            "shutdown": {"timeout_s": config.record_s + 5},  # so that the record in flight can be finished
         },
     )
     return runner

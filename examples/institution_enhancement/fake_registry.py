@@ -1,4 +1,4 @@
-"""A company registry on a loopback port, as bad as real ones: it limits, is away, is slow, knows not everybody, and
+"""A company registry on a loopback port, as bad as real ones: it limits, is down, is slow, knows not everybody, and
 now and then answers with garbage. For tests and for the story.
 """
 

@@ -1,4 +1,4 @@
-"""The service against a registry that limits, is away, is slow and answers garbage; with poison and a kill -9."""
+"""The service against a registry that limits, is down, is slow and answers garbage; with poison and a kill -9."""
 
 from __future__ import annotations
 

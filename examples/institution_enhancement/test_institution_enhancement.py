@@ -37,7 +37,7 @@ class Kept(dict[str, str]):
     def keep(self, institution: InstitutionUpserted, parent: str) -> None:
         if self.away:
             self.away -= 1
-            raise psycopg2.OperationalError("the database is away")
+            raise psycopg2.OperationalError("the database is down")
         self[institution.bacen_cod_inst] = parent
 
     def close(self) -> None:

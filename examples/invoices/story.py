@@ -58,7 +58,7 @@ class Gateway:
 
 @contextmanager
 def clients(url: str, identities: list[str], accepted: list[str]) -> Iterator[None]:
-    """Post these invoices until each is accepted, also while the service is away; done when the block ends."""
+    """Post these invoices until each is accepted, also while the service is down; done when the block ends."""
     stop = threading.Event()
 
     def post(identity: str) -> None:

@@ -33,7 +33,7 @@ class Rows:
 
 
 class Gateway:
-    """Answers what it is told to, then 200."""
+    """Answers with the given responses, then 200."""
 
     def __init__(self, *statuses: int) -> None:
         self._statuses = list(statuses)

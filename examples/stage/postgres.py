@@ -38,7 +38,7 @@ class Postgres:
         if self._running:
             return
         self._server.ensure_pgdata_inited()
-        # Only TCP: a service that runs elsewhere sees a refused connection when it is away, not a missing file.
+        # Only TCP: a service that runs elsewhere sees a refused connection when it is down, not a missing file.
         options = f"-h 127.0.0.1 -p {self._port} -c unix_socket_directories="
         self._control("-w", "-o", options, "-l", str(self._data / "log"), "start")
         self._running = True

@@ -1,4 +1,4 @@
-"""The flow twice, from an API that limits, is away and is slow; poison in between; a consumer that is killed."""
+"""The flow twice, from an API that limits, is down and is slow; poison in between; a consumer that is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC, LETTERS, GROUP = "swapi.people.v1", "swapi.people.dlq", "swapi.people.v1"
 PEOPLE, FEW, PAGE = 240, 110, 10
 ODD = {13: ("height", "-4"), 57: ("mass", "heavy"), 101: ("name", "")}
 """Who cannot be stored, and why: the database refuses one, the handler one, and one is no person."""
-POISON = {"cut short": b'{"name": "Lu', "a list": b"[1, 2]", "no url": b'{"name": "Nobody"}'}
+POISON = {"cut short": b'{"name": "Lu', "a list": b"[1, 2]", "no url": b'{"name": "No url"}'}
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 

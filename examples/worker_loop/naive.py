@@ -1,6 +1,6 @@
 """The loop that everybody writes first. Do not copy it: it is here to lose messages.
 
-It commits by hand and only after success, and loses messages all the same: after a failure the next poll does not
+It commits by hand and only after success, and loses messages nevertheless: after a failure the next poll does not
 bring the failed message again, and the commit of a later one passes it.
 """
 

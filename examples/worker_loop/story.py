@@ -82,7 +82,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     account.note("stored", (f"{key} by index" for (key,) in rows(database, "SELECT DISTINCT id FROM article_words")))
     kept = {key for (key,) in rows(database, "SELECT id FROM naive_articles")}
     lost = [key for key in _stored_by_cache(account) if key not in kept]
-    account.remarks.append(f"the naive loop beside it, in the same outage, has lost {len(lost)} articles for ever")
+    account.remarks.append(f"the naive loop beside it, in the same outage, has lost {len(lost)} articles forever")
     account.check("the naive loop has lost nothing: then there is nothing to show", right=bool(lost))
     return account
 

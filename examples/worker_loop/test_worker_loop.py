@@ -36,7 +36,7 @@ class Downstream:
         found = decode(value)
         if found.id == "a4" and self._failures:
             self._failures -= 1
-            raise ConnectionError("the database is away")
+            raise ConnectionError("the database is down")
         self.saved.append(found.id)
 
 

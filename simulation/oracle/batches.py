@@ -200,7 +200,7 @@ class BatchRules:
             epoch.due[entry.number] = event.at + (entry.after_s if outcome == "RetryLater" else delay_s)
 
     def _failed_together(self, event: acts.BatchEnded, batch: _Batch, members: list[tuple[Epoch, Entry]]) -> None:
-        """Nobody was named: if it may be tried again, all of them wait for that."""
+        """No record was named: if it may be retried, all of them wait for that."""
         batch.failures += 1
         retry = self._setup.retry
         final = event.error in (*FINAL, "Halt", "SystemExit", "Discard")

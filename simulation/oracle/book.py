@@ -26,7 +26,7 @@ from simulation.workload import NUMBER, ROUNDING_S, Copied, Entry, Workload
 OUTAGE = ConnectionRefusedError.__name__
 TIMED_OUT = "HandlerTimeout"
 FINAL = ("Reject", "DecodeError", TIMED_OUT)
-"""How handlers end: the service is away; no retry would help."""
+"""How handlers end: the service is down; no retry would help."""
 
 Key = tuple[str, TopicPartition]
 """A member's name and a partition."""
@@ -203,7 +203,7 @@ class Book:
             self.records_of(event.place).excuse("the policy says to begin behind it", below=event.offset)
 
     def is_sought(self, event: trace.Started | trace.Reset) -> bool:
-        """Whether it starts there because an operator said so."""
+        """Whether it starts there because of an operator."""
         key = event.member, event.place
         return isinstance(event, trace.Reset) and key in self.epochs and self.seeks.get(key) == event.offset
 
@@ -311,7 +311,7 @@ class Book:
         epoch.due.pop(entry.number, None)
 
     def _let_be(self, event: acts.TimedOut | acts.StaleGivenUp) -> None:
-        """The loop goes on without this call."""
+        """The loop continues without this call."""
         _, entry = self.calls[event.call]
         self.given_up.add(event.call)
         self.active_at[event.member] = event.at

@@ -1,8 +1,8 @@
 """Rules about the crash guard (P7): killers are dead-lettered in time, no other record is, and the commits record it
 correctly.
 
-How long a killer may go on: each of its deaths leaves a lease that covers it. The first leaves a mark above it, the
-second makes it a suspect, and from then on every start is counted. So it dies twice before anybody counts, and
+How long a killer may continue: each of its deaths leaves a lease that covers it. The first leaves a mark above it, the
+second makes it a suspect, and from then on every start is counted. So it dies twice before counting starts, and
 `max_deliveries` times after that. Only starts that end in a death are meant: a partition that is handed over in order
 while its killer is still running leaves no evidence, and neither does a process that dies after another one, which saw
 that it was alive, has taken over.
@@ -46,7 +46,7 @@ class CrashRules:
         self._recorder = setup.recorder
         self._owners: dict[TopicPartition, str] = {}  # who began with a partition last
         self._hands: dict[tuple[str, TopicPartition], set[int]] = {}
-        """The numbers of the records that a member had in hand of a partition when it died."""
+        """The numbers of the records that a member had in flight of a partition when it died."""
 
     # -- what commits say
 
@@ -99,9 +99,11 @@ class CrashRules:
             if entry.number not in numbers:
                 continue  # it was a record of the topic that had this name before
             if not covers(marked, offset):
-                self._blame("guard", f"{epoch} does not mark {offset}, which was in hand when its owner died: {guard}")
+                self._blame(
+                    "guard", f"{epoch} does not mark {offset}, which was in flight when its owner died: {guard}"
+                )
             if offset in again and not (covers(guard.suspects, offset) or offset < suspicion.until):
-                self._blame("guard", f"{epoch} does not suspect {offset}, in hand at two deaths: {guard}")
+                self._blame("guard", f"{epoch} does not suspect {offset}, in flight at two deaths: {guard}")
         if len(guard.suspects) < MAX_SPANS:
             own = {entry.offset for other, entry in self._book.calls.values() if other is epoch}  # if it ends for them
             before = suspicion.found.suspects

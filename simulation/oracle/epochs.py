@@ -118,7 +118,7 @@ class Epoch:
         return entry.number in self.finished or (self.covered is not None and entry.offset in self.covered)
 
     def has_suspects(self) -> bool:
-        """Whether records in hand may have been in flight when an owner died for the second time."""
+        """Whether records in flight may have been in flight when an owner died for the second time."""
         return any(self.suspicion.is_suspect(entry.offset) for entry in self.waiting.values())
 
     def lowest(self) -> Entry | None:

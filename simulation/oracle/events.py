@@ -34,7 +34,7 @@ Hold = tuple[str, str, int]
 
 @dataclass(slots=True)
 class _Seen:
-    """What the fakes saw of one member, and no event has reported yet; and what its events have said."""
+    """What the fakes saw of one member, and no event has reported yet; and what its events have reported."""
 
     assigned: trace.Places | None = None
     revoked: trace.Places | None = None
@@ -158,7 +158,7 @@ class EventRules:
             self._blame("event", f"{name} does not report the commits {seen.confirmed}")
         self._all_refusals_reported(name, seen)
         if bool(seen.stops) != bool(seen.drains):
-            self._blame("event", f"{name} was told to stop {seen.stops} times and reports {seen.drains} drains")
+            self._blame("event", f"{name} was stopped {seen.stops} times and reports {seen.drains} drains")
         for topic, topic_id in member.loop.identities.ids.items():
             if seen.topic_ids.setdefault(topic, topic_id) != topic_id:
                 self._blame("event", f"{name} takes {topic} for {topic_id}, and does not report it")
@@ -221,10 +221,10 @@ class EventRules:
 
     def _same(self, member: str, event: events.Event, partitions: events.Partitions, seen: trace.Places | None) -> None:
         if seen is None or set(partitions) != set(seen) or len(partitions) != len(seen):
-            self._blame("event", f"{member} reports {event}; the client said {seen}")
+            self._blame("event", f"{member} reports {event}; the client reported {seen}")
 
     def _forget(self, member: str, places: trace.Places) -> None:
-        """What was said about their commits ends with the assignment; a complaint of the client may come later."""
+        """Reports about their commits end with the assignment; a complaint of the client may come later."""
         seen = self._seen(member)
         for place in places:
             seen.holds.pop((COMMIT_REFUSED, *place), None)
@@ -238,10 +238,10 @@ class EventRules:
         seen, place = self._seen(member), TopicPartition(event.topic, event.partition)
         if event.reason == "offset_out_of_range":
             if not seen.out_of_range[place]:
-                self._blame("event", f"{member} reports {event}, and the client has not said so")
+                self._blame("event", f"{member} reports {event}, and the client has not reported it")
             seen.out_of_range[place] -= 1
         elif event.topic not in self._book.recreated_at:
-            self._blame("event", f"{member} reports {event}, and nobody has created the topic again")
+            self._blame("event", f"{member} reports {event}, and the topic was not recreated")
         seen.resets[place] += 1
         if seen.resets[place] > 1:
             self._blame("event", f"{member} reports {event} again, and has not begun again since")
@@ -249,7 +249,7 @@ class EventRules:
     def _sought(self, member: str, event: events.Sought, now: float) -> None:  # noqa: ARG002
         epoch = self._book.epochs.get((member, TopicPartition(event.topic, event.partition)))
         if epoch is None or epoch.before is None or epoch.start != event.to:
-            self._blame("event", f"{member} reports {event}, and nobody has ordered it")
+            self._blame("event", f"{member} reports {event}, and it was not ordered")
 
     def _begins(self, fact: trace.Started | trace.Reset) -> None:
         """A new epoch: at its commit, or elsewhere, which is reported if there was a position."""
@@ -279,7 +279,7 @@ class EventRules:
             spans = common(hand, ((epoch.covered.offset, lease),)) if hand is not None else None
             in_hand = None if spans is None else sum(end - first for first, end in spans)
             if (crash.in_hand, crash.in_flight_below) != (in_hand, lease if hand is None else None):
-                self._blame("event", f"{epoch} reports {crash}; in hand were {hand}, leased up to {lease}")
+                self._blame("event", f"{epoch} reports {crash}; in flight were {hand}, leased up to {lease}")
         if (probation is not None) != (on and bool(suspicion.until or suspicion.suspects)):
             what = f"{suspicion.until}, {suspicion.suspects}"
             self._blame("event", f"{epoch} reports {probation}; suspects are those below, or in, {what}")

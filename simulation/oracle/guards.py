@@ -102,7 +102,7 @@ class GuardRules:
             seen.ended.append((seen.passed_at, False))  # the probe that closed it is the first that counts again
         for hold, at in seen.holds.items():
             if since.get(hold) != at and seen.freed_at < at:
-                self._blame("P8", f"{member} goes on although no probe has ended its hold {hold}")
+                self._blame("P8", f"{member} continues although no probe has ended its hold {hold}")
         seen.holds = since
 
     def _is_probe(self, what: str, event: acts.HandlerBegan, seen: _Seen) -> None:

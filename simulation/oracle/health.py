@@ -54,7 +54,7 @@ class Health:
                 pass
 
     def process_disturbed_at(self, member: str) -> float:
-        """When the process last stood still: stopped, or held up by another's wait, as all share one thread."""
+        """When the process last was stopped: stopped, or held up by another's wait, as all share one thread."""
         process = self._book.members[member].process
         if process.stopped:
             return self._world.clock.monotonic()

@@ -20,7 +20,7 @@ SLACK_S = 0.6
 """What a callback may take beyond its deadline: the last wait for an answer, and the calls around it."""
 
 STANDSTILL_S = 1.0
-"""A process that stood still so shortly before has a deadline behind it, perhaps."""
+"""A process that was stopped so shortly before has a deadline behind it, perhaps."""
 
 PROMPT_S = 1.5
 """A drain is over so soon after the last thing that it had to wait for."""
@@ -59,7 +59,7 @@ class LeavingRules:
             epoch = self._book.epochs.get((event.member, place))
             if epoch is not None and epoch.running:
                 self._blame(
-                    "drain", f"{epoch} lets go with time left while records {sorted(epoch.running)} are in hand"
+                    "drain", f"{epoch} lets go with time left while records {sorted(epoch.running)} are in flight"
                 )
 
     def _answers(self, member: str, since: float) -> bool:

@@ -160,7 +160,7 @@ class Oracle:
         if self.violation is None:
             try:
                 self._events.emitted(member.name, event, self._world.clock.monotonic())
-            except Exception as error:  # noqa: BLE001 - the loop would go on and log it
+            except Exception as error:  # noqa: BLE001 - the loop would continue and log it
                 self.blame("oracle", f"{type(error).__name__}: {error} about {event}")
 
     def stepped(self, member: Member) -> None:

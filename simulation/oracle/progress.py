@@ -93,8 +93,8 @@ class ProgressRules:
         return bool(holds) or any(partition.holds - {COMMIT_REFUSED} for partition in member.loop.ownership)
 
     def _on_probation(self, member: Member, now: float) -> bool:
-        """Whether there are, or were a moment ago, suspects in hand: they run one by one, and the others wait; also for
-        one whose partition was lost while it ran.
+        """Whether there are, or were a moment ago, suspects in flight: they run one by one, and the others wait; also
+        for one whose partition was lost while it ran.
         """
         if any(e.has_suspects() for (name, _), e in self._book.epochs.items() if name == member.name):
             self._suspects_at[member.name] = now

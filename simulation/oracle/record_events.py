@@ -244,7 +244,7 @@ class RecordEventRules:
 
     def _find(self, member: str, place: RecordPlace, retry_topic: str) -> Iterator[tuple[_Seen, Entry]]:
         """The records that an event may mean, of those that its loop was given: a record may be in a retry topic more
-        than once. One that somebody forged does not say where it came from, so its place is where it is.
+        than once. A forged one has no origin, so its place is where it is.
         """
         if retry_topic in ("", place.topic):
             epoch = self._book.epochs.get((member, TopicPartition(place.topic, place.partition)))
@@ -275,7 +275,7 @@ class RecordEventRules:
         return None
 
     def _has_twin(self, number: int) -> bool:
-        """Whether the same record is in its retry topic once more: then it cannot be told which one an event means."""
+        """Whether the same record is in its retry topic once more: then it is unknown which one an event means."""
         entry = self._book.entries[number]
         topics = [copy.place.topic for copy in self._book.copies.get(entry.root, ())]
         return entry.copied is not None and topics.count(entry.place.topic) > 1

@@ -41,7 +41,7 @@ class Suspicion:
             self.mark = max(self.mark, found.lease)
 
     def carry_over(self, before: Suspicion) -> None:
-        """The same owner goes on, at another position. What it suspects from now on, its first commit has to tell."""
+        """The same owner continues, at another position. What it suspects from now on, its first commit has to tell."""
         self.found, self.stored = before.found, before.stored
 
     def is_suspect(self, offset: int) -> bool:

@@ -45,7 +45,7 @@ def forgets_what_lies_behind_the_bad_record(patch: Patch) -> None:
 
 
 @plant
-def buries_the_good_with_the_bad(patch: Patch) -> None:
+def dead_letters_the_good_with_the_bad(patch: Patch) -> None:
     def search_on(self: Batches, batch: Batch, search: Any, now: float) -> None:
         bad: Any = dict.fromkeys(batch.members(), ValueError("one of them"))
         self._isolate(batch, bad, now)

@@ -111,7 +111,7 @@ def forgets_counts(patch: Patch) -> None:
 
 
 @plant
-def buries_a_suspect_one_death_too_early(patch: Patch) -> None:
+def dead_letters_a_suspect_one_death_too_early(patch: Patch) -> None:
     def is_guilty(self: Probation, run: Run) -> bool:
         watch = run.partition.watch
         most = self._max_deliveries or 1
@@ -121,7 +121,7 @@ def buries_a_suspect_one_death_too_early(patch: Patch) -> None:
 
 
 @plant
-def never_buries_a_killer(patch: Patch) -> None:
+def never_dead_letters_a_killer(patch: Patch) -> None:
     patch.set(Probation, "_is_guilty", lambda *_: False)
 
 

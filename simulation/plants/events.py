@@ -88,7 +88,7 @@ def reports_a_move_as_a_dead_letter(patch: Patch) -> None:
 
 
 @plant
-def reports_what_a_run_has_done_again_after_it_was_told_to_stop(patch: Patch) -> None:
+def reports_what_a_run_has_done_again_after_it_was_asked_to_stop(patch: Patch) -> None:
     def returned(self: Loop, run: Run, now: float) -> None:
         if run.taken and self.ownership.is_current(run.partition) and run.failed_record is None and not run.abandoned:
             self.events.emit(run_finished(self.events, run, 0, run.taken))
@@ -98,7 +98,7 @@ def reports_what_a_run_has_done_again_after_it_was_told_to_stop(patch: Patch) ->
 
 
 @plant
-def does_not_report_what_a_run_has_done_when_it_is_told_to_stop(patch: Patch) -> None:
+def does_not_report_what_a_run_has_done_when_it_is_asked_to_stop(patch: Patch) -> None:
     patch.set(timeouts, "run_finished", lambda loop_events, *_: events.DrainStarted(*loop_events.source, in_flight=0))
     _never(patch, events.DrainStarted)
 

@@ -46,7 +46,7 @@ def p45_lets_a_success_of_what_was_out_release_the_storm(patch: Patch) -> None:
 
 
 @plant
-def p47_buries_a_failed_probe_and_goes_on_to_the_next(patch: Patch) -> None:
+def p47_dead_letters_a_failed_probe_and_continues(patch: Patch) -> None:
     def ask_storm(self: Guards, storm: Any, verdict: Any, wait_s: Any, now: float, *, probe: bool) -> Any:
         original(self, storm, verdict, wait_s, now, probe=probe)
         return wait_s
@@ -69,7 +69,7 @@ def never_opens_the_breaker_unless_a_record_is_lost(patch: Patch) -> None:
 
 
 @plant
-def buries_a_record_whose_last_attempt_met_an_outage(patch: Patch) -> None:
+def dead_letters_a_record_whose_last_attempt_met_an_outage(patch: Patch) -> None:
     def holds_back(self: Guards, failed_record: FailedRecord, found: Any, verdict: Any, now: float, **how: Any) -> Any:
         wait_s = original(self, failed_record, found, verdict, now, **how)
         return None if isinstance(verdict, verdicts.DeadLetter) else wait_s

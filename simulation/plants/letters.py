@@ -18,7 +18,7 @@ QUEUE = 2
 
 @plant
 def p28_gives_a_letter_up_that_is_too_large(patch: Patch) -> None:
-    """It is neither made smaller nor kept: its lane waits for it for ever."""
+    """It is neither made smaller nor kept: its lane waits for it forever."""
     _given_up_if(patch, Fault.TOO_LARGE)
 
 

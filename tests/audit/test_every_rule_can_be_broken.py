@@ -201,7 +201,7 @@ NEVER_BROKEN = {
         "standard:2.1.2",
         "pattern:pitfalls.3",
         "fraud:alternatives.3",
-    ),  # for ever
+    ),  # forever
     *(
         "standard:1.3.2.4",
         "standard:3.1.3",
@@ -246,9 +246,11 @@ def test_every_checked_rule_is_broken_here_or_listed_as_safe() -> None:
 def test_alerts_are_known_by_the_names_that_monitoring_gives_them(tmp_path: Path) -> None:
     good = subject(tmp_path)
     written = {alert.name for alerts in alerts_of(good.settings).values() for alert in alerts}
-    said = {one.findings[0].reason for one in examine(good) if "`keepfast monitoring` writes" in one.findings[0].reason}
-    assert len(said) == 9
-    assert {reason.removeprefix("`keepfast monitoring` writes ").removesuffix(".") for reason in said} <= written
+    printed = {
+        one.findings[0].reason for one in examine(good) if "`keepfast monitoring` writes" in one.findings[0].reason
+    }
+    assert len(printed) == 9
+    assert {reason.removeprefix("`keepfast monitoring` writes ").removesuffix(".") for reason in printed} <= written
 
 
 BUILT = """\

@@ -62,7 +62,7 @@ def with_urllib(url: str) -> BaseException:
 
 
 def with_urllib3(url: str) -> BaseException:
-    """Which raises for a status only when it was told to retry it."""
+    """Which raises for a status only when it was asked to retry it."""
     retries = Retry(total=0, status_forcelist=range(400, 600), respect_retry_after_header=False)
     with urllib3.PoolManager(retries=retries, timeout=timeout_of(url)) as pool:
         return caught(lambda: pool.request("GET", url))

@@ -31,79 +31,79 @@ class Teapot(requests.HTTPError):
     """A user's own kind of a library's error."""
 
 
-def said(error: BaseException, *rules: Rule) -> tuple[str, str]:
+def classified(error: BaseException, *rules: Rule) -> tuple[str, str]:
     result = classify(error, RuleBook(rules), unknown="dead-letter")
     return result.kind, result.code
 
 
 def test_a_rule_by_class_or_by_name_holds_for_subclasses() -> None:
     for match in (Busy, f"{HERE}.Busy"):
-        assert said(Busy(), Rule(match, "retryable")) == ("retryable", "BUSY")
-        assert said(VeryBusy(), Rule(match, "retryable", code="BUSY")) == ("retryable", "BUSY")
-    assert said(VeryBusy(), Rule(Busy, "retryable")) == ("retryable", "VERY_BUSY")
+        assert classified(Busy(), Rule(match, "retryable")) == ("retryable", "BUSY")
+        assert classified(VeryBusy(), Rule(match, "retryable", code="BUSY")) == ("retryable", "BUSY")
+    assert classified(VeryBusy(), Rule(Busy, "retryable")) == ("retryable", "VERY_BUSY")
 
 
 def test_the_rule_for_the_most_derived_class_decides_whatever_the_order() -> None:
     rules = (Rule(Busy, "retryable"), Rule(VeryBusy, "discard"))
-    assert said(VeryBusy(), *rules)[0] == said(VeryBusy(), *reversed(rules))[0] == "discard"
+    assert classified(VeryBusy(), *rules)[0] == classified(VeryBusy(), *reversed(rules))[0] == "discard"
 
 
 def test_of_several_for_one_class_the_first_that_fits_decides() -> None:
     rules = (Rule(VeryBusy, "halt", when=lambda e: e.level > 5), Rule(VeryBusy, "retryable"), Rule(VeryBusy, "discard"))  # type: ignore[attr-defined]
-    assert said(VeryBusy(9), *rules)[0] == "halt"
-    assert said(VeryBusy(1), *rules)[0] == "retryable"
+    assert classified(VeryBusy(9), *rules)[0] == "halt"
+    assert classified(VeryBusy(1), *rules)[0] == "retryable"
 
 
 def test_a_predicate_that_fails_does_not_match() -> None:
-    assert said(Busy(), Rule(Busy, "discard", when=lambda e: e.level > 5))[0] == "non-retryable"  # type: ignore[attr-defined]
+    assert classified(Busy(), Rule(Busy, "discard", when=lambda e: e.level > 5))[0] == "non-retryable"  # type: ignore[attr-defined]
 
 
 def test_a_users_rule_goes_before_every_built_in_one() -> None:
-    assert said(KeyError(), Rule(LookupError, "retryable"))[0] == "retryable"
-    assert said(ConnectionResetError(), Rule(Exception, "non-retryable"))[0] == "non-retryable"
-    assert said(ConnectionResetError(), Rule("errno:ECONNRESET", "halt"))[0] == "retryable"  # it has no number
-    assert said(ConnectionResetError(104, "x"), Rule("errno:ECONNRESET", "halt"))[0] == "halt"
+    assert classified(KeyError(), Rule(LookupError, "retryable"))[0] == "retryable"
+    assert classified(ConnectionResetError(), Rule(Exception, "non-retryable"))[0] == "non-retryable"
+    assert classified(ConnectionResetError(), Rule("errno:ECONNRESET", "halt"))[0] == "retryable"  # it has no number
+    assert classified(ConnectionResetError(104, "x"), Rule("errno:ECONNRESET", "halt"))[0] == "halt"
 
 
 @pytest.mark.parametrize("broad", ["Exception", "BaseException", Exception])
 def test_a_rule_for_everything_does_not_apply_to_explicit_verdicts(broad: str | type[BaseException]) -> None:
     rules = [Rule(broad, "retryable")]
-    assert said(ValueError(), *rules)[0] == "retryable"
-    assert said(Discard("not ours"), *rules) == ("discard", "DISCARDED")
-    assert said(SensitiveData("a card number"), *rules)[0] == "discard", "no copy of it, anywhere"
-    assert said(Reject("no"), *rules) == ("non-retryable", "REJECTED")
-    assert said(DecodeError("no JSON"), *rules)[0] == "non-retryable"
-    assert said(HandlerTimeout(1.0), *rules)[0] == "non-retryable"
-    assert said(Discard("not ours"), Rule(Discard, "non-retryable"))[0] == "non-retryable", "unless it is named"
+    assert classified(ValueError(), *rules)[0] == "retryable"
+    assert classified(Discard("not ours"), *rules) == ("discard", "DISCARDED")
+    assert classified(SensitiveData("a card number"), *rules)[0] == "discard", "no copy of it, anywhere"
+    assert classified(Reject("no"), *rules) == ("non-retryable", "REJECTED")
+    assert classified(DecodeError("no JSON"), *rules)[0] == "non-retryable"
+    assert classified(HandlerTimeout(1.0), *rules)[0] == "non-retryable"
+    assert classified(Discard("not ours"), Rule(Discard, "non-retryable"))[0] == "non-retryable", "unless it is named"
 
 
 def test_a_rule_by_status_state_or_name() -> None:
-    assert said(http_error(409), Rule("http:409", "retryable")) == ("retryable", "HTTP_409")
-    assert said(http_error(418), Rule("http:4xx", "retryable"))[0] == "retryable"
-    assert said(http_error(409), Rule("http:4xx", "halt"), Rule("http:409", "retryable"))[0] == "retryable"
+    assert classified(http_error(409), Rule("http:409", "retryable")) == ("retryable", "HTTP_409")
+    assert classified(http_error(418), Rule("http:4xx", "retryable"))[0] == "retryable"
+    assert classified(http_error(409), Rule("http:4xx", "halt"), Rule("http:409", "retryable"))[0] == "retryable"
     engine = sa.create_engine("sqlite://")
     with engine.connect() as connection:
         nonsense = caught(lambda: connection.execute(sa.text("nonsense")))
     engine.dispose()
-    assert said(nonsense, Rule("sqlite3.OperationalError", "discard", code="NO_SQL")) == ("discard", "NO_SQL")
+    assert classified(nonsense, Rule("sqlite3.OperationalError", "discard", code="NO_SQL")) == ("discard", "NO_SQL")
 
 
 def test_a_users_own_subclass_is_closer_than_the_status_it_carries() -> None:
     response = http_error(503).response
     rules = (Rule("http:503", "retryable"), Rule(Teapot, "discard"), Rule("requests.HTTPError", "halt"))
-    assert said(Teapot(response=response), *rules)[0] == "discard"
-    assert said(http_error(503), *rules)[0] == "retryable"
-    assert said(http_error(500), *rules)[0] == "halt"
+    assert classified(Teapot(response=response), *rules)[0] == "discard"
+    assert classified(http_error(503), *rules)[0] == "retryable"
+    assert classified(http_error(500), *rules)[0] == "halt"
 
 
 def test_a_rule_may_name_a_class_as_its_package_shows_it() -> None:
-    assert said(requests.Timeout(), Rule("requests.Timeout", "halt"))[0] == "halt"
-    assert said(TimeoutError(), Rule("asyncio.TimeoutError", "halt"))[0] == "halt"
-    assert said(OSError(), Rule("IOError", "halt"))[0] == "halt"
+    assert classified(requests.Timeout(), Rule("requests.Timeout", "halt"))[0] == "halt"
+    assert classified(TimeoutError(), Rule("asyncio.TimeoutError", "halt"))[0] == "halt"
+    assert classified(OSError(), Rule("IOError", "halt"))[0] == "halt"
 
 
 def test_a_rule_may_hand_the_decision_to_a_setting() -> None:
-    assert said(ValueError(), Rule(ValueError, "unknown"))[0] == "non-retryable"
+    assert classified(ValueError(), Rule(ValueError, "unknown"))[0] == "non-retryable"
     assert classify(ValueError(), RuleBook([Rule(ValueError, "unknown")])).kind == "retryable"
 
 

@@ -79,13 +79,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("target", "said"), CASES, ids=[target or "nothing" for target, _ in CASES])
-def test_in_a_sentence(folder: Path, target: str, said: str) -> None:
+@pytest.mark.parametrize(("target", "printed"), CASES, ids=[target or "nothing" for target, _ in CASES])
+def test_in_a_sentence(folder: Path, target: str, printed: str) -> None:
     done = keepfast("run", target, cwd=folder)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
-    assert said in done.stderr
+    assert printed in done.stderr
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stderr
     assert len(done.stderr.splitlines()) == 1

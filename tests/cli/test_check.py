@@ -26,7 +26,7 @@ def test_people_get_what_is_broken_and_what_to_do_and_ci_gets_a_code(tmp_path: P
     assert "standard:1.1.3.1" not in done.stdout, "what is kept is shown with --all"
     assert "MUST rules violated" in done.stdout
     assert done.stdout.index("FAILED ") < done.stdout.index("warning    standard:9.3.3"), "what fails comes first"
-    assert "`Overrules: " in done.stdout.splitlines()[-1], "how to go on"
+    assert "`Overrules: " in done.stdout.splitlines()[-1], "how to continue"
     assert "\x1b" not in done.stdout
     every = keepfast("check", "app:app", "--all", cwd=tmp_path).stdout
     assert ("overruled  " in every, "(decision 0007)" in every, "Also required" in every) == (True, True, False)
@@ -38,9 +38,9 @@ def test_programs_get_every_rule_with_its_findings(tmp_path: Path) -> None:
     (tmp_path / "docs" / "README.md").write_text("Group: payments.charge. Settings: KAFKA_BROKERS.")
     done = keepfast("check", "app:app", "--only", "standard", "--project", "docs", "--json", cwd=tmp_path, **SERVED)
     assert done.returncode == 0, done.stdout
-    told = json.loads(done.stdout)
-    rules = {one["id"]: one for one in told["rules"]}
-    assert (told["exit_code"], len(rules)) == (0, 129)
+    reported = json.loads(done.stdout)
+    rules = {one["id"]: one for one in reported["rules"]}
+    assert (reported["exit_code"], len(rules)) == (0, 129)
     assert rules["standard:1.1.3.1"]["status"] == "guaranteed"
     assert rules["standard:9.3.3"] | {"text": "", "code": ""} == {
         "id": "standard:9.3.3",

@@ -72,7 +72,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
+def printed(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
     done = keepfast(*arguments, cwd=project, **variables)
     text = done.stdout + done.stderr
     assert "Traceback" not in text
@@ -82,7 +82,7 @@ def said(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("typed", "code", "what", "fix"), CASES, ids=[case[0] or "nothing" for case in CASES])
 def test_is_reported_in_a_sentence_with_the_remedy(project: Path, typed: str, code: int, what: str, fix: str) -> None:
-    ended, text = said(project, *typed.split())
+    ended, text = printed(project, *typed.split())
     assert (ended, what in text, fix in text) == (code, True, True), text
 
 
@@ -91,7 +91,7 @@ def test_a_topic_that_is_spelled_in_another_way(
 ) -> None:
     """The broker is there; the topic is not, but one like it."""
     name = topic(suffix=".payment.v1")
-    code, text = said(project, "run", "app:app", KAFKA_BROKERS=kafka.bootstrap, KAFKA_INPUT_TOPIC=f"{name[:-1]}2")
+    code, text = printed(project, "run", "app:app", KAFKA_BROKERS=kafka.bootstrap, KAFKA_INPUT_TOPIC=f"{name[:-1]}2")
     assert (code, f"Topic {name[:-1]}2 does not exist" in text, f"Did you mean {name}?" in text) == (3, True, True), (
         text
     )
@@ -106,12 +106,12 @@ def taken() -> Iterator[int]:
 
 
 def test_a_port_that_is_taken(project: Path, taken: int) -> None:
-    code, text = said(project, "broker", "--port", str(taken))
+    code, text = printed(project, "broker", "--port", str(taken))
     assert (code, f"Port {taken} on 127.0.0.1 is in use" in text, "choose another port" in text) == (3, True, True), (
         text
     )
-    told = {"HEALTH_CHECK_PORT": str(taken), "KEEPFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
-    code, text = said(project, "run", "app:app", **told)
+    reported = {"HEALTH_CHECK_PORT": str(taken), "KEEPFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
+    code, text = printed(project, "run", "app:app", **reported)
     assert (code, "Address already in use" in text, "HEALTH_CHECK_PORT to another port" in text) == (2, True, True), (
         text
     )

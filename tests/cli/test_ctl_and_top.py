@@ -50,7 +50,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
     with RunningApp(app) as running, web_of(running, token="t") as web:
         running.wait_assigned(2)
         Client(kafka).produce(name, [b"1"])
-        wait_until(lambda: running.loop.in_flight, "a record is in hand")
+        wait_until(lambda: running.loop.in_flight, "a record is in flight")
 
         state = json.loads(keepfast("ctl", "state", "--json", url=web.url).stdout)
         assert list(state["consumers"]) == ["charge"]

@@ -43,17 +43,17 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
     assert account["deaths"] == 3
     assert sum(account["repeated_because"].values()) == account["repeated"]
     assert "not explained" not in account["repeated_because"]
-    told = iter(done.stderr.splitlines())
+    reported = iter(done.stderr.splitlines())
     for words in (
         "embedded in this process" if "embedded" in done.stderr else "a real Apache Kafka",
         f"{records:,} orders of 120 customers sent",
-        "is away",
+        "is down",
         "open: orders wait",
         "closed after",
         "crashed (SIGSEGV)",
         "runs alone now",
         "crashed (SIGSEGV)",
-        "kills its process whenever it is tried: it alone is dead-lettered",
+        "crashes its process at every attempt: it alone is dead-lettered",
         "Why orders are in shop.order.dlq",
         "invalid literal",
         "release 1.0 drained (exit code 0)",
@@ -62,7 +62,7 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
         "The account, read from the topics by another process",
         f"lost 0: all {records:,} orders are accounted for",
     ):
-        assert any(words in line for line in told), f"{words!r} is missing, or not in its place, in:\n{done.stderr}"
+        assert any(words in line for line in reported), f"{words!r} is missing, or not in its place, in:\n{done.stderr}"
     assert "ConnectionResetError" not in done.stderr, "no order is dead-lettered for an outage"
     assert "\x1b" not in done.stderr, "no terminal: no codes for one"
 
@@ -80,11 +80,13 @@ def test_it_does_so_on_a_real_broker(tmp_path: Path) -> None:
 
 def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked_at(tmp_path: Path) -> None:
     """By the same account, with exit code 1; outage and killer are left out."""
-    said, shop = tmp_path / "said", f"{LOSING_SHOP}:app"
-    with running("demo", "--stay", "--calm", "--records", "200", "--shop", shop, cwd=tmp_path, said=said) as process:
-        wait_until(lambda: "until Ctrl-C" in said.read_text(), "all is told, and it stays up", timeout_s=DEADLINE_S)
-        assert "lost 1: this must not happen" in said.read_text()
-        command = next(line for line in said.read_text().splitlines() if "keepfast dlq list" in line).split()
+    printed, shop = tmp_path / "printed", f"{LOSING_SHOP}:app"
+    with running(
+        "demo", "--stay", "--calm", "--records", "200", "--shop", shop, cwd=tmp_path, printed=printed
+    ) as process:
+        wait_until(lambda: "until Ctrl-C" in printed.read_text(), "all is told, and it stays up", timeout_s=DEADLINE_S)
+        assert "lost 1: this must not happen" in printed.read_text()
+        command = next(line for line in printed.read_text().splitlines() if "keepfast dlq list" in line).split()
         listed = subprocess.run(
             [*KEEPFAST, *command[1:]], capture_output=True, text=True, timeout=60, check=True, env=environment()
         )
@@ -94,16 +96,18 @@ def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked
 
 
 def test_ctrl_c_ends_it_and_everything_it_started(tmp_path: Path) -> None:
-    said = tmp_path / "said"
+    printed = tmp_path / "printed"
     mark = f"DEMO_OF_A_TEST={os.getpid()}"
-    with running("demo", cwd=tmp_path, said=said, **dict([mark.split("=")])) as process:
-        wait_until(lambda: "partitions and is running" in said.read_text(), "the consumer runs", timeout_s=DEADLINE_S)
+    with running("demo", cwd=tmp_path, printed=printed, **dict([mark.split("=")])) as process:
+        wait_until(
+            lambda: "partitions and is running" in printed.read_text(), "the consumer runs", timeout_s=DEADLINE_S
+        )
         assert len(marked(mark)) >= 3, "the demo, the supervisor, the consumer"
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 130
     wait_until(lambda: not marked(mark), "all of its processes are gone")
-    assert said.read_text().endswith("Stopped.\n")
-    assert "Traceback" not in said.read_text()
+    assert printed.read_text().endswith("Stopped.\n")
+    assert "Traceback" not in printed.read_text()
 
 
 def marked(mark: str) -> Sequence[int]:

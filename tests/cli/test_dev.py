@@ -48,7 +48,7 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     # What another environment needs does not matter here.
     (tmp_path / ".env").write_text("KAFKA_BROKERS=kafka.example:9092\n")
-    said = tmp_path / "said"
+    printed = tmp_path / "printed"
     here = {"XDG_RUNTIME_DIR": str(tmp_path)}
 
     def send(amount: int) -> None:
@@ -56,37 +56,39 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "Using the broker of `keepfast dev app:app`" in done.stderr
 
-    with running("dev", "app:app", cwd=tmp_path, said=said, **here) as process:
+    with running("dev", "app:app", cwd=tmp_path, printed=printed, **here) as process:
         wait_until(
-            lambda: "To send a record, from another terminal: keepfast send orders.payment.v1 '{" in said.read_text(),
+            lambda: (
+                "To send a record, from another terminal: keepfast send orders.payment.v1 '{" in printed.read_text()
+            ),
             "the start",
         )
         for amount in (1, -1, 0):
             send(amount)
-        wait_until(lambda: "charged 1 in version one" in said.read_text(), "the first record")
+        wait_until(lambda: "charged 1 in version one" in printed.read_text(), "the first record")
         (tmp_path / "app.py").write_text(APP + "def broken(:\n")
-        wait_until(lambda: "The app ended with code 2; waiting for a change." in said.read_text(), "the broken code")
-        assert "Importing 'app' failed at app.py:" in said.read_text()
+        wait_until(lambda: "The app ended with code 2; waiting for a change." in printed.read_text(), "the broken code")
+        assert "Importing 'app' failed at app.py:" in printed.read_text()
         send(2)
         (tmp_path / "app.py").write_text(APP.replace("version one", "version two"))
-        wait_until(lambda: "charged 2 in version two" in said.read_text(), "what was sent meanwhile")
-        wait_until(lambda: said.read_text().count('"dead_lettered"') == 2, "both letters, one by the retry topic")
+        wait_until(lambda: "charged 2 in version two" in printed.read_text(), "what was sent meanwhile")
+        wait_until(lambda: printed.read_text().count('"dead_lettered"') == 2, "both letters, one by the retry topic")
         listed = keepfast("dlq", "list", "orders.payment.dlq", cwd=tmp_path, **here)
         assert (listed.returncode, "2 letters" in listed.stdout) == (0, True), listed.stderr
         behind = keepfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)
         assert (behind.returncode, "orders.payment.v1" in behind.stdout) == (0, True), "its broker lists no groups"
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
-    assert "charged 1 in version two" not in said.read_text(), "what was committed is not repeated"
+    assert "charged 1 in version two" not in printed.read_text(), "what was committed is not repeated"
     assert list((tmp_path / "keepfast").iterdir()) == []
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in printed.read_text()
 
 
 def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
     """The child of `dev --kafka`; the settings of another environment do not reach it."""
     stem = topic()
     (tmp_path / "app.py").write_text(APP.replace("orders.payment.v1", f"{stem}.payment.v1"))
-    said = tmp_path / "said"
+    printed = tmp_path / "printed"
     elsewhere = {
         "KEEPFAST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
         "KEEPFAST_KAFKA_SASL_MECHANISM": "PLAIN",
@@ -95,8 +97,8 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
         "KAFKA_BROKERS": "kafka.example:9092",
     }
     arguments = ("run", "app:app", "--dev-at", kafka.bootstrap, "--dev-partitions", "3")
-    with running(*arguments, cwd=tmp_path, said=said, **elsewhere) as process:
-        wait_until(lambda: '"partitions_assigned"' in said.read_text(), "the start")
+    with running(*arguments, cwd=tmp_path, printed=printed, **elsewhere) as process:
+        wait_until(lambda: '"partitions_assigned"' in printed.read_text(), "the start")
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     there = {name: len(one.partitions) for name, one in kafka.admin.list_topics(timeout=DEADLINE_S).topics.items()}
@@ -105,7 +107,7 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
     retries = f"{stem}.payment.v1.payments.charge.retry.1s"
     assert made | {letters: there[letters]} == {f"{stem}.payment.v1": 3, letters: 3, retries: 3}
     # Where the environment names other brokers, commands have to be told.
-    assert f"--brokers {kafka.bootstrap}" in said.read_text()
+    assert f"--brokers {kafka.bootstrap}" in printed.read_text()
 
 
 @pytest.mark.parametrize(

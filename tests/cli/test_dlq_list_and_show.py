@@ -94,10 +94,10 @@ def test_causes_are_listed_the_most_frequent_first(kafka: TopicAdmin, letters: s
 
 def test_causes_as_json(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
     done = keepfast("dlq", "list", letters, "--json", "--brokers", kafka.bootstrap, cwd=tmp_path)
-    told = json.loads(done.stdout)
-    assert (told["topic"], told["letters"], len(told["causes"])) == (letters, 6, 2)
-    assert told["causes"][0]["codes"] == {"RETRIES_EXHAUSTED": 4}
-    assert told["causes"][1]["groups"] == {"other.group": 2}
+    reported = json.loads(done.stdout)
+    assert (reported["topic"], reported["letters"], len(reported["causes"])) == (letters, 6, 2)
+    assert reported["causes"][0]["codes"] == {"RETRIES_EXHAUSTED": 4}
+    assert reported["causes"][1]["groups"] == {"other.group": 2}
     assert SECRET not in done.stdout
 
 
@@ -154,10 +154,10 @@ def test_where_nothing_is_dead_it_says_so(kafka: TopicAdmin, topic: TopicFactory
 def test_a_letter_is_shown_masked(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
     done = keepfast("dlq", "show", letters, "0:2", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert done.returncode == 0, done.stderr
-    said = done.stdout
-    assert SECRET not in said
-    assert "4111" not in said
-    assert "\x1b" not in said
+    printed = done.stdout
+    assert SECRET not in printed
+    assert "4111" not in printed
+    assert "\x1b" not in printed
     for expected in (
         "orders.payment.v1 0:10",
         "bad card * \\x1b[#m of #",
@@ -167,7 +167,7 @@ def test_a_letter_is_shown_masked(kafka: TopicAdmin, letters: str, tmp_path: Pat
         "trace (19 bytes), <name of 24> null",
         "--reveal",
     ):
-        assert expected in said, said
+        assert expected in printed, printed
 
 
 def test_a_letter_is_revealed_if_asked_for_and_still_escaped(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_letter_as_json_holds_bytes_only_if_revealed(kafka: TopicAdmin, letter
 
 
 def test_what_a_newcomer_gets_wrong_is_one_sentence(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
-    def said(*arguments: str, **environ: str) -> tuple[int, str]:
+    def printed(*arguments: str, **environ: str) -> tuple[int, str]:
         done = keepfast("dlq", *arguments, cwd=tmp_path, **{"KAFKA_BROKERS": kafka.bootstrap, **environ})
         assert "Traceback" not in done.stderr
         return done.returncode, done.stderr
@@ -209,13 +209,13 @@ def test_what_a_newcomer_gets_wrong_is_one_sentence(kafka: TopicAdmin, letters: 
         (("show", letters, "9:0"), 1, "no partition 9"),
         (("show", letters, "0:1-2"), 2, "Name one letter"),
     ):
-        came, text = said(*arguments)
+        came, text = printed(*arguments)
         assert (came, words in text) == (code, True), (arguments, text)
     (tmp_path / "keepfast.toml").write_text('[consumers.charge]\ngroup = "g"\n')
-    assert said("list", letters)[0] == 2
-    assert "--app" in said("list", letters)[1]
+    assert printed("list", letters)[0] == 2
+    assert "--app" in printed("list", letters)[1]
     (tmp_path / "keepfast.toml").unlink()
-    assert said("list", letters, KEEPFAST_CONSUMERS_CHARGE_GROUP="g")[0] == 0
+    assert printed("list", letters, KEEPFAST_CONSUMERS_CHARGE_GROUP="g")[0] == 0
 
 
 def test_a_reader_that_has_seen_enough_gets_no_complaint(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:

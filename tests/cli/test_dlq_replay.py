@@ -155,10 +155,10 @@ def test_on_a_terminal_it_asks(place: Place, answer: bytes, code: int, sent: int
     with process:
         os.close(theirs)
         os.write(ours, answer)
-        said, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=60)
     os.close(ours)
-    assert (process.returncode, place.sent()) == (code, sent), said
-    assert b"Send 10 records?" in said
+    assert (process.returncode, place.sent()) == (code, sent), printed
+    assert b"Send 10 records?" in printed
 
 
 def test_nothing_to_replay_is_no_failure_but_nothing_but_exclusions_is(place: Place) -> None:
@@ -193,13 +193,13 @@ def test_a_record_that_the_topic_refuses_is_reported_and_the_rest_goes_through(
 
 def test_ctrl_c_ends_it_in_order_and_the_printed_command_does_the_rest(place: Place, tmp_path: Path) -> None:
     place.file(200)
-    said = tmp_path / "said"
+    printed = tmp_path / "printed"
     arguments = ("dlq", "replay", place.dlq, "--all", "--yes", "--rate", "20/s")
-    with running(*arguments, cwd=place.folder, said=said, **place.environ) as process:
+    with running(*arguments, cwd=place.folder, printed=printed, **place.environ) as process:
         wait_until(lambda: place.sent() >= 5, "some are sent")
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 130
-    text = said.read_text()
+    text = printed.read_text()
     sent = place.sent()
     assert 5 <= sent < 200
     assert f"Stopped: {sent} of 200 records are confirmed." in text
@@ -227,7 +227,7 @@ def test_a_replayed_record_that_dies_again_is_dead_lettered_once_more_with_its_c
     replay = ("dlq", "replay", f"{name}.dlq", "--code", "NOT_TODAY", "--yes")
     with RunningApp(app):
         for round_ in range(1, 4):
-            wait_until(lambda end=round_: client.committed("scenario.work", name)[0] == end, "it is buried")  # type: ignore[misc]
+            wait_until(lambda end=round_: client.committed("scenario.work", name)[0] == end, "it is dead-lettered")  # type: ignore[misc]
             last = ("--offsets", f"0:{round_ - 1}")
             healthy = round_ == 3
             result = keepfast(*replay, *last, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)

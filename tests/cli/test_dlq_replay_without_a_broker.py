@@ -24,16 +24,16 @@ def test_a_broker_that_goes_away_does_not_read_as_success_and_loses_nothing(tmp_
         file_letters(
             broker, dlq, [letter(topic=source, partition=0, offset=n, key=None, value=b"%d" % n) for n in range(count)]
         )
-        client, said = Client(broker), tmp_path / "said"
+        client, printed = Client(broker), tmp_path / "printed"
         arguments = ("dlq", "replay", dlq, "--all", "--yes", "--rate", "20/s")
-        with running(*arguments, cwd=tmp_path, said=said, KAFKA_BROKERS=broker.bootstrap) as process:
+        with running(*arguments, cwd=tmp_path, printed=printed, KAFKA_BROKERS=broker.bootstrap) as process:
             wait_until(lambda: client.edges(source)[1] >= 10, "some are sent")
             broker.pause()
             try:
-                assert process.wait(120) == 1, said.read_text()
+                assert process.wait(120) == 1, printed.read_text()
             finally:
                 broker.resume()
-        text = said.read_text()
+        text = printed.read_text()
         assert "Not everything was replayed" in text
         command = next(line.strip() for line in text.splitlines() if line.strip().startswith("keepfast dlq replay"))
         words = shlex.split(command.replace("--rate 20/s", ""))[1:]

@@ -51,9 +51,9 @@ REFUSED = SourceError("not for you", fault=Fault.REFUSED)
 def asked(*arguments: str, cwd: Path, **variables: str) -> tuple[int, list[dict[str, str]]]:
     done = keepfast("doctor", *arguments, "--json", cwd=cwd, **variables)
     assert "Traceback" not in done.stderr
-    told = json.loads(done.stdout)
-    assert told["exit_code"] == done.returncode
-    return done.returncode, told["findings"]
+    reported = json.loads(done.stdout)
+    assert reported["exit_code"] == done.returncode
+    return done.returncode, reported["findings"]
 
 
 def texts(found: list[dict[str, str]], status: str) -> list[str]:
@@ -216,7 +216,7 @@ def test_without_problems_nothing_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "printed"),
     [
         (replace(FINE, topics={**FINE.topics, SOURCE: MISSING}), "problem: orders.payment.v1 does not exist"),
         (replace(FINE, topics={**FINE.topics, SOURCE: REFUSED}), "problem: This login may not see orders.payment.v1"),
@@ -250,9 +250,9 @@ def test_without_problems_nothing_is_reported() -> None:
         ),
     ],
 )
-def test_each_problem_is_reported_alone(seen: ClusterView, said: str) -> None:
+def test_each_problem_is_reported_alone(seen: ClusterView, printed: str) -> None:
     [text] = wrong(seen)
-    assert text.startswith(said)
+    assert text.startswith(printed)
 
 
 def test_a_missing_letter_topic_is_made_by_the_start_unless_that_is_off() -> None:
@@ -268,7 +268,7 @@ def test_versions_are_compared_with_what_is_tested() -> None:
 
 
 def test_a_spool_that_may_not_be_durable_is_reported(tmp_path: Path) -> None:
-    def told(url: str) -> DoctorFinding:
+    def reported(url: str) -> DoctorFinding:
         app = App("payments", spool=url)
 
         @app.consumer(SOURCE)
@@ -277,11 +277,11 @@ def test_a_spool_that_may_not_be_durable_is_reported(tmp_path: Path) -> None:
         *_, last = settings_findings(app.settings(environ={}, cwd=tmp_path))
         return last
 
-    assert [told(url).status for url in ("memory://", "file:///dev/shm/spool")] == ["warning", "warning"]
-    assert "lies on tmpfs" in told("file:///dev/shm/spool").fix
+    assert [reported(url).status for url in ("memory://", "file:///dev/shm/spool")] == ["warning", "warning"]
+    assert "is on tmpfs" in reported("file:///dev/shm/spool").fix
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.access", lambda *_: False)  # the tests may run as root, who may write everywhere
-        assert told(f"file://{tmp_path}").status == "problem"
+        assert reported(f"file://{tmp_path}").status == "problem"
 
 
 def test_a_state_directory_that_cannot_be_used_is_reported(tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ def test_the_lines_of_a_start_error_are_kept_and_made_safe() -> None:
 def test_an_unexpected_error_names_its_place_and_the_way_to_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, report_errors(debug=False):
         raise KeyError("x\ny")
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert ended.value.code == 1
-    assert said.startswith("Error: Unexpected KeyError: ")
-    assert "test_errors_become_sentences.py:" in said
-    assert "--debug" in said
-    assert len(said.splitlines()) == 1
+    assert printed.startswith("Error: Unexpected KeyError: ")
+    assert "test_errors_become_sentences.py:" in printed
+    assert "--debug" in printed
+    assert len(printed.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", [["explain", "ValueError"], ["monitoring", "app:app", "--help"], ["--version"]])

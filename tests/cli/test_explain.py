@@ -101,7 +101,7 @@ main(["explain", sys.argv[1]], standalone_mode=False)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "printed"),
     [
         ("requests.exceptions.Timeot", "Did you mean requests.exceptions.Timeout?"),
         ("json.dumps", "json.dumps is not an exception class"),
@@ -109,10 +109,10 @@ main(["explain", sys.argv[1]], standalone_mode=False)
         ("http:99", "write it like http:409"),
     ],
 )
-def test_what_can_be_no_exception_is_a_usage_error(asked: str, said: str) -> None:
+def test_what_can_be_no_exception_is_a_usage_error(asked: str, printed: str) -> None:
     result = explain(asked)
     assert result.exit_code == 2
-    assert said in result.output
+    assert printed in result.output
 
 
 def test_nothing_or_too_much_is_a_usage_error() -> None:

@@ -74,9 +74,9 @@ def as_json(shop: Path, asked: str, consumer: str) -> dict[str, Any]:
 def test_the_rule_that_decides_is_the_consumers(  # noqa: PLR0917
     shop: Path, asked: str, consumer: str, kind: str, code: str, rule: str, origin: str
 ) -> None:
-    told = as_json(shop, asked, consumer)
-    assert (told["consumer"], told["kind"], told["code"]) == (consumer, kind, code)
-    assert (told["rule"], told["rule_from"]) == (rule, origin)
+    reported = as_json(shop, asked, consumer)
+    assert (reported["consumer"], reported["kind"], reported["code"]) == (consumer, kind, code)
+    assert (reported["rule"], reported["rule_from"]) == (rule, origin)
 
 
 def test_the_policy_is_the_consumers_and_the_errors(shop: Path) -> None:

@@ -47,14 +47,14 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
 
     done = keepfast("lag", "shop:app", "--for", "0", "--json", cwd=tmp_path, **where)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    by_partition: dict[int, Any] = {one["partition"]: one for one in told["partitions"]}
+    reported = json.loads(done.stdout)
+    by_partition: dict[int, Any] = {one["partition"]: one for one in reported["partitions"]}
     assert [by_partition[number]["lag"] for number in range(3)] == [2, 0, 0]
     assert 600 <= by_partition[0]["lag_s"] < 700
     assert by_partition[1]["lag_s"] == 0
     assert [by_partition[number]["state"] for number in range(3)] == ["stopped", "ok", "ok"]
     assert by_partition[2]["committed"] is None
-    assert (told["lag"], told["dead_letters"]) == (2, {f"{name}.dlq": None})
+    assert (reported["lag"], reported["dead_letters"]) == (2, {f"{name}.dlq": None})
 
     table = keepfast("lag", group, "--for", "0", cwd=tmp_path, **where)
     assert table.returncode == 0, table.stderr

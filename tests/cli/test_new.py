@@ -69,9 +69,9 @@ def test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule(project: Path, 
     )  # hatch fills {root:uri}
     check = ("-P", "-m", "keepfast", "check", "shop_payments.app:app", "--strict")
     rules = inside(project, *check, HEALTH_CHECK_ENABLED="true")  # these tests switch health off; nobody else does
-    said = [process.communicate(timeout=100)[0] for process in (tests, types, shape, rules)]
-    assert [process.returncode for process in (tests, types, shape, rules)] == [0, 0, 0, 0], "\n".join(said)
-    assert "12 passed" in said[0]
+    printed = [process.communicate(timeout=100)[0] for process in (tests, types, shape, rules)]
+    assert [process.returncode for process in (tests, types, shape, rules)] == [0, 0, 0, 0], "\n".join(printed)
+    assert "12 passed" in printed[0]
 
 
 @pytest.fixture(scope="module")
@@ -100,25 +100,27 @@ def saved(url: str) -> list[tuple[str, int]]:
 
 
 def test_dev_runs_it_as_it_is_on_the_database_of_its_dotenv(project: Path, tmp_path: Path, dotenv: str) -> None:
-    said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
-    with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:
+    printed, here = tmp_path / "printed", {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with running("dev", "shop_payments.app:app", cwd=project, printed=printed, **here) as process:
         example = 'keepfast send orders.payment.v1 \'{"id": "id-1", "amount": 1}\''
-        wait_until(lambda: f"To send a record, from another terminal: {example}\n" in said.read_text(), "the start")
+        wait_until(lambda: f"To send a record, from another terminal: {example}\n" in printed.read_text(), "the start")
         for amount in (12, -1):
             done = keepfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
             assert done.returncode == 0, done.stderr
-        wait_until(lambda: '"dead_lettered"' in said.read_text() and "processed a1" in said.read_text(), "both records")
+        wait_until(
+            lambda: '"dead_lettered"' in printed.read_text() and "processed a1" in printed.read_text(), "both records"
+        )
         assert saved(dotenv) == [("a1", 12)]
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
-    assert "NEGATIVE_AMOUNT" in said.read_text()
+    assert "NEGATIVE_AMOUNT" in printed.read_text()
 
 
 def in_the_project(project: Path, script: str, **variables: str) -> list[str]:
     path = os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")])
     process = inside(project, "-c", script, PYTHONPATH=path, **variables)
-    said, _ = process.communicate(timeout=100)
-    return said.splitlines()
+    printed, _ = process.communicate(timeout=100)
+    return printed.splitlines()
 
 
 def test_its_store_keeps_each_message_once_and_its_pool_is_closed(project: Path, dotenv: str) -> None:
@@ -151,9 +153,9 @@ try:
 except Exception as error:
     print(type(error).__name__)
 """
-    told = in_the_project(project, script, POSTGRES_HOST="127.0.0.1", POSTGRES_PORT="1")
-    assert told[-1] == "PoolTimeout"
-    assert "started" not in told
+    reported = in_the_project(project, script, POSTGRES_HOST="127.0.0.1", POSTGRES_PORT="1")
+    assert reported[-1] == "PoolTimeout"
+    assert "started" not in reported
     assert dotenv
 
 
@@ -184,9 +186,9 @@ def test_the_compose_file_brings_kafka_and_postgres(project: Path) -> None:
     assert set(services) == {"kafka", "topics", "postgres", "consumer"}
     assert services["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
     consumer = services["consumer"]
-    told = consumer["environment"]
-    assert (told["KAFKA_INPUT_TOPIC"], told["KAFKA_CONSUMER_GROUP"]) == (TOPIC, "shop-payments.handle")
-    assert (told["POSTGRES_HOST"], told["POSTGRES_DB"], told["HEALTH_CHECK_PORT"]) == (
+    reported = consumer["environment"]
+    assert (reported["KAFKA_INPUT_TOPIC"], reported["KAFKA_CONSUMER_GROUP"]) == (TOPIC, "shop-payments.handle")
+    assert (reported["POSTGRES_HOST"], reported["POSTGRES_DB"], reported["HEALTH_CHECK_PORT"]) == (
         "postgres",
         "shop_payments",
         8080,
@@ -218,7 +220,7 @@ def test_nothing_is_overwritten_and_a_dry_run_writes_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "printed"),
     [
         ("2pay", "Try pay."),
         ("My Shop!", "Try my-shop."),
@@ -230,11 +232,11 @@ def test_nothing_is_overwritten_and_a_dry_run_writes_nothing(tmp_path: Path) -> 
         ("../away", "Try away."),
     ],
 )
-def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(name: str, said: str) -> None:
+def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(name: str, printed: str) -> None:
     with pytest.raises(ConfigError) as refused:
         ProjectNames.of(name)
     [problem] = refused.value.problems
-    assert said in problem
+    assert printed in problem
 
 
 def test_every_name_of_a_project_fits_and_every_template_is_filled() -> None:
@@ -267,8 +269,8 @@ def test_it_installs_keepfast_from_its_own_wheel_and_never_from_an_index(project
 
 def test_the_wheel_is_the_keepfast_that_made_it(project: Path, tmp_path: Path) -> None:
     done = inside(tmp_path, "-P", "-m", "keepfast", "new", "again", PYTHONPATH=str(packed(project)))
-    said, _ = done.communicate(timeout=60)
-    assert done.returncode == 0, said
+    printed, _ = done.communicate(timeout=60)
+    assert done.returncode == 0, printed
     assert packed(tmp_path / "again").read_bytes() == packed(project).read_bytes()
 
 
@@ -278,7 +280,7 @@ def test_a_wheel_can_be_given_and_must_be_one_of_keepfast(project: Path, tmp_pat
     done = keepfast("new", "shop", "--wheel", str(own), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert packed(tmp_path / "shop").name == own.name
-    for name, content, said in [
+    for name, content, printed in [
         ("other-9.9-py3-none-any.whl", own.read_bytes(), "not a wheel of keepfast"),
         ("keepfast-9.8-py3-none-any.whl", b"torn", "is damaged"),
         ("keepfast-9.7-py3-none-any.whl", None, "cannot be read: No such file or directory"),
@@ -286,5 +288,5 @@ def test_a_wheel_can_be_given_and_must_be_one_of_keepfast(project: Path, tmp_pat
         if content is not None:
             (tmp_path / name).write_bytes(content)
         done = keepfast("new", "never", "--wheel", str(tmp_path / name), cwd=tmp_path)
-        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, printed in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "never").exists()

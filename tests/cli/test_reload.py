@@ -47,54 +47,54 @@ def notes(folder: Path) -> list[str]:
 
 def test_a_change_ends_the_child_cleanly_and_starts_the_new_code(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    said = tmp_path / "said"
-    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
+    printed = tmp_path / "printed"
+    with running("run", "app:app", "--reload", cwd=tmp_path, printed=printed) as parent:
         wait_until(lambda: "up one" in notes(tmp_path), "the first start")
         (tmp_path / "app.py").write_text(APP.replace('"one"', '"two"'))
         wait_until(lambda: "up two" in notes(tmp_path), "the second start")
         parent.send_signal(signal.SIGINT)
         assert parent.wait(DEADLINE_S) == 0
     assert notes(tmp_path) == ["up one", "down one SIGTERM", "up two", "down two SIGINT"]
-    assert "Changed: app.py; stopping the app to restart it." in said.read_text()
+    assert "Changed: app.py; stopping the app to restart it." in printed.read_text()
 
 
 def test_a_syntax_error_is_reported_and_the_next_change_continues(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("def f(:\n")
-    said = tmp_path / "said"
-    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        wait_until(lambda: "waiting for a change" in said.read_text(), "the error")
-        assert "Importing 'app' failed at app.py:1: SyntaxError" in said.read_text()
-        assert "The app ended with code 2" in said.read_text()
+    printed = tmp_path / "printed"
+    with running("run", "app:app", "--reload", cwd=tmp_path, printed=printed) as parent:
+        wait_until(lambda: "waiting for a change" in printed.read_text(), "the error")
+        assert "Importing 'app' failed at app.py:1: SyntaxError" in printed.read_text()
+        assert "The app ended with code 2" in printed.read_text()
         (tmp_path / "app.py").write_text(APP)
         wait_until(lambda: "up one" in notes(tmp_path), "the start after the correction")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(DEADLINE_S) == 0
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in printed.read_text()
 
 
 def test_a_wait_for_a_handler_is_reported_with_how_to_end_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP.replace("sleep(0.2)", "sleep(60)"))
-    said = tmp_path / "said"
-    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
+    printed = tmp_path / "printed"
+    with running("run", "app:app", "--reload", cwd=tmp_path, printed=printed) as parent:
         wait_until(lambda: "up one" in notes(tmp_path), "the start")
         parent.send_signal(signal.SIGINT)
-        wait_until(lambda: "s; Ctrl-C once more stops at once." in said.read_text(), "the word")
+        wait_until(lambda: "s; Ctrl-C once more stops at once." in printed.read_text(), "the word")
         parent.send_signal(signal.SIGINT)
         assert parent.wait(DEADLINE_S) == 130
 
 
 def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("raise RuntimeError('not yet')\n")
-    said = tmp_path / "said"
-    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        wait_until(lambda: "waiting for a change" in said.read_text(), "the error")
+    printed = tmp_path / "printed"
+    with running("run", "app:app", "--reload", cwd=tmp_path, printed=printed) as parent:
+        wait_until(lambda: "waiting for a change" in printed.read_text(), "the error")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(DEADLINE_S) == 0
 
 
 def test_the_child_ends_with_the_reloader(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    with running("run", "app:app", "--reload", cwd=tmp_path, said=tmp_path / "said") as parent:
+    with running("run", "app:app", "--reload", cwd=tmp_path, printed=tmp_path / "printed") as parent:
         wait_until(lambda: "up one" in notes(tmp_path), "the start")
         parent.kill()
         wait_until(lambda: "down one SIGTERM" in notes(tmp_path), "the end of the child")
@@ -146,7 +146,7 @@ def test_the_rest_is_not(tmp_path: Path, name: str) -> None:
 
 def test_a_signal_ends_it_also_while_other_files_change_all_the_time(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP.replace("time.sleep(0.02)", "open('busy.log', 'a').write('x')"))
-    with running("run", "app:app", "--reload", cwd=tmp_path, said=tmp_path / "said") as parent:
+    with running("run", "app:app", "--reload", cwd=tmp_path, printed=tmp_path / "printed") as parent:
         wait_until(lambda: "up one" in notes(tmp_path), "the start")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0

@@ -18,12 +18,12 @@ SLOW_IMPORT = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sle
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_by_a_signal_during_the_import_of_the_app(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "slow.py").write_text(SLOW_IMPORT)
-    said = tmp_path / "said"
-    with running("run", "slow:app", cwd=tmp_path, said=said) as process:
+    printed = tmp_path / "printed"
+    with running("run", "slow:app", cwd=tmp_path, printed=printed) as process:
         wait_until((tmp_path / "importing").exists, "the import")
         process.send_signal(number)
         assert process.wait(DEADLINE_S) == 0
-    assert said.read_text() == "Stopped before startup finished.\n"
+    assert printed.read_text() == "Stopped before startup finished.\n"
 
 
 def test_at_once_by_a_second_one_if_the_import_does_not_listen(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ while True:
         pathlib.Path("held").touch()
 """
     (tmp_path / "stubborn.py").write_text(stubborn)
-    with running("run", "stubborn:app", cwd=tmp_path, said=tmp_path / "said") as process:
+    with running("run", "stubborn:app", cwd=tmp_path, printed=tmp_path / "printed") as process:
         wait_until((tmp_path / "importing").exists, "the import")
         process.send_signal(signal.SIGTERM)
         wait_until((tmp_path / "held").exists, "the first one is caught")

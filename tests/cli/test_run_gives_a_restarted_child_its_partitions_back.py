@@ -68,14 +68,14 @@ def test_and_nothing_moves(
     name = topic(partitions=PARTITIONS)
     (tmp_path / "app.py").write_text(APP.replace("TOPIC", name))
     options = ["--processes", "2", "--log-format", "json"]
-    said = tmp_path / "said"
+    printed = tmp_path / "printed"
     environ = {"KAFKA_BROKERS": kafka.bootstrap, **QUICK}
-    with running("run", "app:app", *options, cwd=tmp_path, said=said, **environ) as parent:
-        wait_until(lambda: said.read_text().count('"partitions_assigned"') >= 2, "both are members")
+    with running("run", "app:app", *options, cwd=tmp_path, printed=printed, **environ) as parent:
+        wait_until(lambda: printed.read_text().count('"partitions_assigned"') >= 2, "both are members")
         shares = _settled(tmp_path, kafka.bootstrap, name)
         victim = shares[0]
         os.kill(victim, number)
-        wait_until(lambda: '"child_ended"' in said.read_text(), "the end of the child")
+        wait_until(lambda: '"child_ended"' in printed.read_text(), "the end of the child")
         begun = time.monotonic()
         values = produce(kafka.bootstrap, name, "after")
         wait_until(partial(_all_processed, values, tmp_path), "the records produced after the kill")
@@ -97,10 +97,10 @@ def test_a_name_that_was_configured_is_kept_for_the_next_start(
 ) -> None:
     name = topic(partitions=PARTITIONS)
     (tmp_path / "app.py").write_text(APP.replace("TOPIC", name))
-    said = tmp_path / "said"
+    printed = tmp_path / "printed"
     environ = {"KAFKA_BROKERS": kafka.bootstrap, "KAFKA_CONSUMER_GROUP": name, **QUICK}
     environ["KEEPFAST_CONSUMER_GROUP_INSTANCE_ID"] = "till"
-    with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **environ) as parent:
+    with running("run", "app:app", "--processes", "2", cwd=tmp_path, printed=printed, **environ) as parent:
         wait_until(lambda: len(members(kafka.bootstrap, name)) == 2, "both are members")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0

@@ -47,37 +47,39 @@ def started(folder: Path) -> list[dict[str, Any]]:
 
 def test_each_child_has_its_own_lasting_identity_and_the_parent_loads_no_client(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    said = tmp_path / "said"
+    printed = tmp_path / "printed"
     options = ["--processes", "2", "--consumer", "charge", "--log-format", "json"]
-    with running("run", "app:app", *options, cwd=tmp_path, said=said) as parent:
+    with running("run", "app:app", *options, cwd=tmp_path, printed=printed) as parent:
         wait_until(lambda: len(started(tmp_path)) == 2, "both children")
-        first = {told["pid"]: told for told in started(tmp_path)}
+        first = {reported["pid"]: reported for reported in started(tmp_path)}
         assert "librdkafka" not in Path(f"/proc/{parent.pid}/maps").read_text()
         assert {pid: os.getpgid(pid) for pid in first} == {pid: pid for pid in first}
 
         victim = min(first)
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda: len(started(tmp_path)) == 3, "the child that takes the place of the dead one")
-        (fresh,) = [told for told in started(tmp_path) if told["pid"] not in first]
+        (fresh,) = [reported for reported in started(tmp_path) if reported["pid"] not in first]
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(DEADLINE_S) == 0
 
     host = socket.gethostname()
-    assert {told["ids"]["charge"] for told in first.values()} == {f"payments-{host}-0", f"payments-{host}-1"}
+    assert {reported["ids"]["charge"] for reported in first.values()} == {f"payments-{host}-0", f"payments-{host}-1"}
     assert fresh["ids"] == first[victim]["ids"]
-    assert [told["wait"] for told in first.values()] == [False, False]
+    assert [reported["wait"] for reported in first.values()] == [False, False]
     assert fresh["wait"]  # it saw the broker before, so it is patient
-    assert all(told["only"] == ["charge"] and told["path"] == str(tmp_path) for told in (*first.values(), fresh))
-    events = [json.loads(line)["event"] for line in said.read_text().splitlines()]
+    assert all(
+        reported["only"] == ["charge"] and reported["path"] == str(tmp_path) for reported in (*first.values(), fresh)
+    )
+    events = [json.loads(line)["event"] for line in printed.read_text().splitlines()]
     assert events.count("child_started") == 3
     assert events.count("child_ended") == 1
 
 
 def test_a_wrong_module_is_reported_once_and_is_the_exit_code(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    with running("run", "nope:app", "--processes", "4", cwd=tmp_path, said=said) as parent:
+    printed = tmp_path / "printed"
+    with running("run", "nope:app", "--processes", "4", cwd=tmp_path, printed=printed) as parent:
         assert parent.wait(DEADLINE_S) == 2
-    errors = [line for line in said.read_text().splitlines() if line.startswith("Error:")]
+    errors = [line for line in printed.read_text().splitlines() if line.startswith("Error:")]
     assert len(errors) == 1
     assert "There is no module 'nope'" in errors[0]
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in printed.read_text()

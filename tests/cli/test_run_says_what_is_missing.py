@@ -105,7 +105,7 @@ def test_a_right_that_is_missing(project: Path, strict: KafkaBroker) -> None:
     assert done.returncode == 3
     [error] = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
     assert f"Could not describe topic {name}: Broker: Topic authorization failed" in error
-    assert "Grant this user the right (kafka-acls.sh --add); `keepfast doctor` says which ones" in error
+    assert "Grant this user the right (kafka-acls.sh --add); `keepfast doctor` lists the rights" in error
 
 
 def test_a_broker_that_does_not_answer_after_saying_so_meanwhile(project: Path) -> None:
@@ -125,12 +125,12 @@ def test_a_broker_that_does_not_answer_after_saying_so_meanwhile(project: Path) 
 @pytest.mark.timing
 def test_a_broker_that_is_waited_for_does_not_keep_a_signal_waiting(project: Path) -> None:
     (port,) = free_ports(1)
-    said = project / "said"
+    printed = project / "printed"
     address = f"127.0.0.1:{port}"
-    with running("run", "app:app", "--wait", cwd=project, said=said, KAFKA_BROKERS=address) as process:
-        wait_until(lambda: "waiting_for_broker" in said.read_text(), "it says that it waits")
+    with running("run", "app:app", "--wait", cwd=project, printed=printed, KAFKA_BROKERS=address) as process:
+        wait_until(lambda: "waiting_for_broker" in printed.read_text(), "it says that it waits")
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
         assert time.monotonic() - begun < 10
-    assert "Stopped before startup finished." in said.read_text()
+    assert "Stopped before startup finished." in printed.read_text()

@@ -63,7 +63,7 @@ def test_a_file_is_one_record_a_line_and_null_is_none(kafka: TopicAdmin, topic: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         ((), "Name exactly one of VALUE"),
         (("x", "--null"), "Name exactly one of VALUE"),
@@ -73,10 +73,10 @@ def test_a_file_is_one_record_a_line_and_null_is_none(kafka: TopicAdmin, topic: 
     ],
 )
 def test_what_cannot_be_sent_is_reported_in_a_sentence(
-    kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, arguments: tuple[str, ...], said: str
+    kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, arguments: tuple[str, ...], printed: str
 ) -> None:
     done = keepfast("send", topic(), *arguments, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
-    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+    assert (done.returncode, printed in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
 
 
 def test_a_missing_topic_and_a_missing_broker_end_with_code_3(kafka: TopicAdmin, tmp_path: Path) -> None:

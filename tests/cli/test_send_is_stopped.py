@@ -1,4 +1,4 @@
-"""Ctrl-C while `keepfast send` is sending: what went is waited for, and it says where to go on."""
+"""Ctrl-C while `keepfast send` is sending: what went is waited for, and it says where to continue."""
 
 from __future__ import annotations
 

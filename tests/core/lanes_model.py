@@ -93,7 +93,7 @@ class LanesModel(WatchedLanes):
             self.begin(run)
 
     def hang(self, number: int, *, between: bool) -> None:
-        """A run is told to stop and relieved, while it hangs in a record or (`between`) just before one."""
+        """A run is asked to stop and relieved, while it hangs in a record or (`between`) just before one."""
         run = self.some_run(number)
         if run is None or run.failed_record is not None or run.stop or run in self.cut:
             return  # a batch, of which a part was done, is never relieved
@@ -105,7 +105,7 @@ class LanesModel(WatchedLanes):
         self.lanes.relieve(run)
 
     def take_stock(self, run: Run) -> None:
-        """What it did before the record in hand is finished, and its lanes are free."""
+        """What it did before the record in flight is finished, and its lanes are free."""
         done, kept = run.messages[: run.current], run.messages[run.current : run.current + 1]
         if run.partition.take_stock(run):
             self.count(run.partition, done)

@@ -33,7 +33,7 @@ class Tenure:
 
     @property
     def has_run_out(self) -> bool:
-        """One that takes more in. Retries of a case do not, nor does a run that was told to stop."""
+        """One that takes more in. Retries of a case do not, nor does a run that was asked to stop."""
         return any(run.may_grow for run in self.partition.running)
 
 

@@ -75,22 +75,22 @@ def test_headers_of_retry_topics_of_any_kind_leave_a_record_that_goes_on() -> No
     random, slowest, believed = Random(20_240_303), 0.0, 0
     written = [tuple(move(record(((("trace", b"1")),)), step).headers) for step in range(1, len(DELAYS) + 1)]
     for number in range(ROUNDS):
-        said = list(random.choice(written)) if number % 2 else []
+        printed = list(random.choice(written)) if number % 2 else []
         for _ in range(random.randrange(5)):
             pair = random.choice(NAMES), random.choice(ODD_BYTES)
-            if said and random.random() < 0.6:
-                said[random.randrange(len(said))] = pair
+            if printed and random.random() < 0.6:
+                printed[random.randrange(len(printed))] = pair
             else:
-                said.insert(random.randrange(len(said) + 1), pair)
+                printed.insert(random.randrange(len(printed) + 1), pair)
         here = tier(random.choice(DELAYS))
         begun = time.process_time()
-        past = codec.decode(read_headers(message(5, headers=said)), tier=here, tiers=TIERS)
+        past = codec.decode(read_headers(message(5, headers=printed)), tier=here, tiers=TIERS)
         left_s = codec.remaining_s(past, random.choice([None, 0, 2**62]), wall_s=WALL_S, delay_s=here.delay_s)
         slowest = max(slowest, time.process_time() - begun)
         assert 1 <= past.step <= MAX_STEPS
         assert 1 <= past.failures <= codec.MAX_FAILURES
         assert len(past.attempts) <= codec.MAX_ATTEMPTS
-        assert tuple(said)[: len(past.headers)] == past.headers, "no header of the record is lost"
+        assert tuple(printed)[: len(past.headers)] == past.headers, "no header of the record is lost"
         assert 0 <= left_s <= here.delay_s
         believed += past.origin is not None
     assert slowest < SLOWEST_S
@@ -102,6 +102,6 @@ def test_headers_that_are_very_long_or_very_many_are_read_in_no_time(size: int) 
     many = [("trace", b"1")] * (size // 10) + [(codec.OWN_HEADERS, b"%d" % size)]
     long = [(codec.ATTEMPTS, b"[" * size), (codec.GROUP, b"g" * size), (codec.OWN_HEADERS, b"0")]
     begun = time.process_time()
-    for said in (many, long):
-        codec.decode(said, tier=tier(DELAYS[0]), tiers=TIERS)
+    for printed in (many, long):
+        codec.decode(printed, tier=tier(DELAYS[0]), tiers=TIERS)
     assert time.process_time() - begun < 4 * SLOWEST_S

@@ -376,7 +376,7 @@ def test_who_never_began_has_nothing_to_take_back() -> None:
 
 def test_the_token_goes_with_the_lease_and_the_drain_is_recorded_once() -> None:
     watch = CrashWatch(Guard(), lambda: None, token="0123456789abcdef")
-    assert not watch.drain(), "nobody is at work"
+    assert not watch.drain(), "none is at work"
     watch = CrashWatch(Guard(), lambda: None, token="0123456789abcdef")
     watch.run_out()
     assert watch.words(0, 0) == f"d{LEAST_LEASE},t0123456789abcdef"
@@ -516,7 +516,7 @@ def test_in_probation_a_killer_is_started_so_often_and_no_innocent_is_charged(ki
         while base < len(kinds):
             if watch.watch.starts(base) >= most:
                 assert kinds[base] == "killer"
-                base += 1  # buried
+                base += 1  # dead-lettered
                 continue
             watch.watch.charge(base)
             stored = watch.commit(base, base + 1)

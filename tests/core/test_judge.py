@@ -41,7 +41,7 @@ def verdict_on(
     )
 
 
-@pytest.mark.parametrize("policy", [EVER, NEVER, RetryPolicy()], ids=["for ever", "never", "default"])
+@pytest.mark.parametrize("policy", [EVER, NEVER, RetryPolicy()], ids=["forever", "never", "default"])
 @pytest.mark.parametrize("attempt", [1, 2, 100])
 @pytest.mark.parametrize(
     ("error", "expected"),

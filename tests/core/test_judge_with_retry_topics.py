@@ -45,16 +45,16 @@ def asking(after_s: float) -> Classification:
 @given(max_retries=st.integers(0, 5), tiers=st.lists(st.integers(1, 1000), max_size=5).map(tuple))
 def test_the_whole_way_of_a_record_that_never_succeeds(max_retries: int, tiers: tuple[int, ...]) -> None:
     policy = RetryPolicy(max_retries=max_retries)
-    said: list[str] = []
+    printed: list[str] = []
     attempt, moved = 0, None
-    while not said or said[-1] != "DeadLetter":
+    while not printed or printed[-1] != "DeadLetter":
         attempt += 1
         verdict = verdict_on(RuntimeError(), attempt=attempt, moved=moved, policy=policy, tiers_s=tiers)
-        said.append(type(verdict).__name__)
+        printed.append(type(verdict).__name__)
         if isinstance(verdict, verdicts.Move):
             moved = verdict.step
             assert verdict.delay_s == tiers[verdict.step - 1]
-    assert said == ["RetryAfter"] * max_retries + ["Move"] * len(tiers) + ["DeadLetter"]
+    assert printed == ["RetryAfter"] * max_retries + ["Move"] * len(tiers) + ["DeadLetter"]
 
 
 def test_the_verdict_says_why() -> None:

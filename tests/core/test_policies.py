@@ -55,8 +55,8 @@ def test_the_default_delays_are_those_of_the_standards_example() -> None:
 def test_retrying_for_ever_waits_exactly_3_seconds_by_default() -> None:
     for_ever = RetryPolicy(max_retries=None)
     assert {for_ever.delay_ms(count, 0.9) for count in (0, 1, 10, 10**9)} == {3000}
-    told = RetryPolicy(max_retries=None, initial_delay_ms=500)
-    assert [told.delay_ms(count, 0.0) for count in (0, 1, 10)] == [500, 1000, 30_000]
+    reported = RetryPolicy(max_retries=None, initial_delay_ms=500)
+    assert [reported.delay_ms(count, 0.0) for count in (0, 1, 10)] == [500, 1000, 30_000]
     assert RetryPolicy(max_retries=None, jitter=True).delay_ms(0, 0.5) == 3150
 
 

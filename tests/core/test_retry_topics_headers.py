@@ -139,41 +139,42 @@ def test_long_lists_of_attempts_keep_their_beginning_and_end() -> None:
 def forged(**changes: bytes | None) -> Returned:
     """A moved record in the topic of 60 s with some of its headers replaced, or left out (None)."""
     outgoing = move(record((("trace", b"1"),)), 2)
-    said = dict(outgoing.headers) | {getattr(codec, name): value for name, value in changes.items()}
-    kept = tuple((name, value) for name, value in said.items() if value is not None)
+    printed = dict(outgoing.headers) | {getattr(codec, name): value for name, value in changes.items()}
+    kept = tuple((name, value) for name, value in printed.items() if value is not None)
     return back(Outgoing(outgoing.topic, b"v", b"k", kept, 3))
 
 
 @pytest.mark.parametrize(
-    "told", [None, b"", b"0", b"1", b"3", b"9", b"-2", b" 2", b"2 ", b"\xff", b"2" * 400, "２".encode(), b"0x2", b"2.0"]
+    "reported",
+    [None, b"", b"0", b"1", b"3", b"9", b"-2", b" 2", b"2 ", b"\xff", b"2" * 400, "２".encode(), b"0x2", b"2.0"],
 )
-def test_the_topic_itself_determines_the_step_whatever_the_headers_claim(told: bytes | None) -> None:
-    assert forged(STEP=told).past.step == 2
+def test_the_topic_itself_determines_the_step_whatever_the_headers_claim(reported: bytes | None) -> None:
+    assert forged(STEP=reported).past.step == 2
 
 
 def test_a_topic_of_several_steps_believes_one_of_them_and_else_the_last() -> None:
-    for told, step in ((b"1", 1), (b"3", 3), (b"2", 3), (b"nonsense", 3), (None, 3)):
+    for reported, step in ((b"1", 1), (b"3", 3), (b"2", 3), (b"nonsense", 3), (None, 3)):
         outgoing = move(record(), 1)
-        said = dict(outgoing.headers) | {codec.STEP: told}
-        kept = tuple((name, value) for name, value in said.items() if value is not None)
+        printed = dict(outgoing.headers) | {codec.STEP: reported}
+        kept = tuple((name, value) for name, value in printed.items() if value is not None)
         assert back(Outgoing(outgoing.topic, b"v", b"k", kept, 3)).past.step == step
 
 
-@pytest.mark.parametrize(("told", "step"), [(b"1", 1), (b"4", 4), (b"9", 4), (b"99999", 4), (b"x", 4), (None, 4)])
+@pytest.mark.parametrize(("reported", "step"), [(b"1", 1), (b"4", 4), (b"9", 4), (b"99999", 4), (b"x", 4), (None, 4)])
 def test_what_an_earlier_configuration_left_goes_on_where_it_was_at_most_to_the_end(
-    told: bytes | None, step: int
+    reported: bytes | None, step: int
 ) -> None:
-    said = dict(move(record(), 1).headers) | {codec.STEP: told}
-    kept = tuple((name, value) for name, value in said.items() if value is not None)
+    printed = dict(move(record(), 1).headers) | {codec.STEP: reported}
+    kept = tuple((name, value) for name, value in printed.items() if value is not None)
     assert back(Outgoing(tier(7200).topic, b"v", b"k", kept, 3)).past.step == step
 
 
 @pytest.mark.parametrize(
-    ("told", "failures"),
+    ("reported", "failures"),
     [(b"7", 7), (b"1000000", 10**6), (b"1000001", 2), (b"0", 2), (b"-1", 2), (b"", 2), (b"9" * 50, 2), (None, 2)],
 )
-def test_a_count_of_failures_that_cannot_be_is_that_of_the_steps(told: bytes | None, failures: int) -> None:
-    assert forged(FAILURES=told).past.failures == failures
+def test_a_count_of_failures_that_cannot_be_is_that_of_the_steps(reported: bytes | None, failures: int) -> None:
+    assert forged(FAILURES=reported).past.failures == failures
 
 
 @pytest.mark.parametrize(
@@ -205,21 +206,21 @@ def test_a_timestamp_that_cannot_be_is_absent(changes: dict[str, bytes | None]) 
 @pytest.mark.parametrize("count", [b"0", b"2", b"12", b"-1", b"x", b"", b"1" * 30])
 def test_a_forged_count_of_headers_makes_none_vanish(count: bytes) -> None:
     outgoing = move(record((("trace", b"1"),)), 2)
-    said = (*outgoing.headers[:-1], (codec.OWN_HEADERS, count))
-    past = back(Outgoing(outgoing.topic, b"v", b"k", said, 3)).past
+    printed = (*outgoing.headers[:-1], (codec.OWN_HEADERS, count))
+    past = back(Outgoing(outgoing.topic, b"v", b"k", printed, 3)).past
     assert ("trace", b"1") in past.headers
 
 
 def test_headers_behind_the_block_or_none_at_all_are_no_block() -> None:
     outgoing = move(record(), 2)
-    for said in ((), (*outgoing.headers, ("mine", b"1"))):
-        found = back(Outgoing(outgoing.topic, b"v", b"k", said, 3))
-        assert tuple(found.headers() or ()) == said
+    for printed in ((), (*outgoing.headers, ("mine", b"1"))):
+        found = back(Outgoing(outgoing.topic, b"v", b"k", printed, 3))
+        assert tuple(found.headers() or ()) == printed
         assert (found.past.step, found.past.origin, found.past.due_ms) == (2, None, None)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         b"",
         b"[",
@@ -236,8 +237,8 @@ def test_headers_behind_the_block_or_none_at_all_are_no_block() -> None:
         b"\xff\xfe",
     ],
 )
-def test_attempts_that_make_no_sense_are_left_out(told: bytes) -> None:
-    assert forged(ATTEMPTS=told).past.attempts == ()
+def test_attempts_that_make_no_sense_are_left_out(reported: bytes) -> None:
+    assert forged(ATTEMPTS=reported).past.attempts == ()
 
 
 def test_attempts_are_few_short_and_whole_characters() -> None:
@@ -268,18 +269,18 @@ any_header = st.tuples(
 )
 
 
-@given(said=st.lists(any_header, max_size=14), seconds=st.sampled_from(sorted({*DELAYS, 7200})))
-@example(said=[(codec.OWN_HEADERS, b"0")], seconds=5)
+@given(printed=st.lists(any_header, max_size=14), seconds=st.sampled_from(sorted({*DELAYS, 7200})))
+@example(printed=[(codec.OWN_HEADERS, b"0")], seconds=5)
 def test_whatever_the_headers_say_the_record_goes_on_within_bounds(
-    said: list[tuple[str, bytes | None]], seconds: int
+    printed: list[tuple[str, bytes | None]], seconds: int
 ) -> None:
-    found = back(Outgoing(tier(seconds).topic, b"v", b"k", tuple(said), 3))
+    found = back(Outgoing(tier(seconds).topic, b"v", b"k", tuple(printed), 3))
     past = found.past
     assert 1 <= past.step <= len(DELAYS)
     assert 1 <= past.failures <= MAX_FAILURES
     assert past.due_ms is None or 0 <= past.due_ms <= LAST_MS
-    assert tuple(said)[: len(past.headers)] == past.headers, "nothing is lost from the front"
-    assert all(name.startswith("keepfast-retry-") for name, _ in said[len(past.headers) :])
+    assert tuple(printed)[: len(past.headers)] == past.headers, "nothing is lost from the front"
+    assert all(name.startswith("keepfast-retry-") for name, _ in printed[len(past.headers) :])
     left_s = remaining_s(past, None, wall_s=WALL_S, delay_s=float(seconds))
     assert 0 <= left_s <= seconds
     if past.step < len(DELAYS):

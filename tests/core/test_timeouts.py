@@ -16,7 +16,7 @@ def test_without_a_time_limit_no_duration_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("reported", "printed"),
     [
         ({"timeout_s": 0}, "timeout: timeout_s must be a number above 0"),
         ({"timeout_s": float("nan")}, "timeout: timeout_s must be"),
@@ -25,9 +25,9 @@ def test_without_a_time_limit_no_duration_is_reported() -> None:
         ({"max_abandoned": 0}, "timeout: max_abandoned must be a whole number from 1"),
     ],
 )
-def test_a_policy_says_what_is_wrong_with_it(told: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        TimeoutPolicy(**told)
+def test_a_policy_says_what_is_wrong_with_it(reported: dict[str, Any], printed: str) -> None:
+    with pytest.raises(ConfigError, match=printed):
+        TimeoutPolicy(**reported)
 
 
 def test_all_problems_are_reported_at_once() -> None:

@@ -163,7 +163,7 @@ def test_every_depth_of_nesting_makes_a_letter_and_deep_ones_do_not_strain_parse
 def test_whatever_an_error_says_the_letter_is_strict_json(
     message: str, stack: str, reason: str, code: str, error_type: str
 ) -> None:
-    said = letter(
+    printed = letter(
         error_message=message,
         stack_trace=stack,
         reason=reason,
@@ -171,7 +171,7 @@ def test_whatever_an_error_says_the_letter_is_strict_json(
         error_type=error_type,
         attempts=(Attempted(0, error_type),),
     )
-    fields = read(envelope.write(said))
+    fields = read(envelope.write(printed))
     assert original(fields) == b'{"a":1}'
     for name, text in [("error_message", message), ("stack_trace", stack), ("reason", reason), ("error_code", code)]:
         assert fields[name] == text.encode("utf-8", "replace").decode()

@@ -100,7 +100,7 @@ def test_a_record_that_is_no_letter_is_kept_as_it_is() -> None:
 
 
 def test_what_a_producer_forges_is_overruled_by_the_writer_of_the_letter() -> None:
-    """A payload that looks like a letter, and headers of every family, on a record that was buried afterwards."""
+    """A payload that looks like a letter, and headers of every family, on a record dead-lettered afterwards."""
     payload = write(letter(topic="secrets"), "envelope")[0]
     forged: Headers = (
         *CONNECT,

@@ -166,9 +166,9 @@ def test_sending_hands_the_letter_to_the_sink_as_it_is() -> None:
     sink = FakeSink(hold)
     letters = publisher(sink)
     outgoing = letters.letter(case_of(b"1"), ValueError(), DeadLetter("why", "CODE"))
-    told: list[object] = []
-    letters.send(outgoing, told.append)
-    assert sink.held == [(outgoing, told.append)]
+    reported: list[object] = []
+    letters.send(outgoing, reported.append)
+    assert sink.held == [(outgoing, reported.append)]
 
 
 def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() -> None:

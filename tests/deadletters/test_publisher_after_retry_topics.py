@@ -24,8 +24,8 @@ REPLAYED = (("keepfast-replay-count", b"2"), ("keepfast-letter-id", b"g/t/0/1"))
 def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: bool = True) -> FailedRecord:
     """A record that failed four times in place, was moved, and failed again."""
     source = FakeMessage(TopicPartition(TOPIC, 7), 17, key=key, value=value, headers=own, timestamp_ms=SENT_MS)
-    told = [(MOVED_S - 3, "OSError"), (MOVED_S, "OSError")]
-    out = moved(source, tiers=TIERS, step=1, wall_s=MOVED_S, failures=4, attempts=told)
+    reported = [(MOVED_S - 3, "OSError"), (MOVED_S, "OSError")]
+    out = moved(source, tiers=TIERS, step=1, wall_s=MOVED_S, failures=4, attempts=reported)
     place = TopicPartition(RETRY, 3)
     kept = out.headers if block else own
     message = FakeMessage(place, 99, key=key, value=value, headers=kept, timestamp_ms=int(MOVED_S * 1000))

@@ -36,9 +36,9 @@ def test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes() -> None:
         ("kafka_dlt-exception-stacktrace", b"Traceback \xe2\x80\xa6"),
     )
     assert all(name.startswith("keepfast-") for name, _ in headers[11:])
-    told = dict(headers[11:])
-    assert told["keepfast-letter-id"] == b"payments.charge/orders.payment.v1/258/1099511627779"
-    assert told["keepfast-error-code"] == b"RETRIES_EXHAUSTED"
+    reported = dict(headers[11:])
+    assert reported["keepfast-letter-id"] == b"payments.charge/orders.payment.v1/258/1099511627779"
+    assert reported["keepfast-error-code"] == b"RETRIES_EXHAUSTED"
     assert headers[-1] == ("keepfast-original-headers", b"1")
 
 

@@ -52,9 +52,9 @@ def test_a_replayed_record_is_the_original_and_two_headers_of_ours(
 def test_dying_and_being_replayed_again_piles_nothing_up(own: Headers, form: LetterFormat, rounds: int) -> None:
     alive = tuple(own)
     for number in range(rounds):
-        buried = letter(headers=ours.originals(alive), replay_count=ours.replays(alive))
-        assert (buried.headers, buried.replay_count) == (tuple(own), number)
-        alive = ours.for_replay(written(buried, form), "")
+        dead_lettered = letter(headers=ours.originals(alive), replay_count=ours.replays(alive))
+        assert (dead_lettered.headers, dead_lettered.replay_count) == (tuple(own), number)
+        alive = ours.for_replay(written(dead_lettered, form), "")
     assert len(alive) == len(own) + 2
 
 
@@ -95,13 +95,13 @@ def test_no_step_of_shrinking_touches_the_original(one: Letter, form: LetterForm
 def test_a_letter_shrinks_from_what_is_needed_least(form: LetterFormat) -> None:
     value, own = write(letter(value=b"\xff" * 1_000, stack_trace="s" * 10_000, error_message="m" * 3_000), form)
     outgoing = Outgoing("dlq", value, headers=own)
-    told, sizes = [], []
+    reported, sizes = [], []
     for _ in range(5):
         outgoing = shrunk(outgoing)
         found = read(filed(outgoing.value, outgoing.headers))
-        told.append((len(found.stack_trace), len(found.error_message), len(found.attempts), found.format))
+        reported.append((len(found.stack_trace), len(found.error_message), len(found.attempts), found.format))
         sizes.append(len(outgoing.value or b"") + sum(len(v or b"") for _, v in outgoing.headers))
-    assert told == [
+    assert reported == [
         (0, 3_000, 2, form),
         (0, 200, 2, form),
         (0, 0, 0, form),

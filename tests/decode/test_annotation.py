@@ -130,10 +130,10 @@ def test_or_none_receives_tombstones(annotation: Any, tombstones: Any) -> None:
 
 @pytest.mark.parametrize("annotation", [bytes, str, dict, int, Order, OrderStruct, OrderDict, OrderModel], ids=str)
 def test_an_unexpected_tombstone_is_a_decode_error_or_is_discarded(annotation: Any) -> None:
-    with pytest.raises(DecodeError) as buried:
+    with pytest.raises(DecodeError) as dead_lettered:
         decoder_for(annotation)(None)
-    assert buried.value.code == "TOMBSTONE"
-    assert "| None" in str(buried.value)
+    assert dead_lettered.value.code == "TOMBSTONE"
+    assert "| None" in str(dead_lettered.value)
     with pytest.raises(Discard):
         decoder_for(annotation, tombstones="discard")(None)
 

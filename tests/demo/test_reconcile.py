@@ -43,8 +43,10 @@ def shipment(number: int, partition: int, offset: int, *, pid: int = 1) -> Recor
 
 
 def letter(number: int, partition: int, offset: int, **other: Any) -> Record:
-    told = {"original_topic": ORDERS, "original_partition": partition, "original_offset": offset}
-    return record(0, 0, {**told, "original_encoding": "json", "original_message": {"id": f"order-{number}"}, **other})
+    reported = {"original_topic": ORDERS, "original_partition": partition, "original_offset": offset}
+    return record(
+        0, 0, {**reported, "original_encoding": "json", "original_message": {"id": f"order-{number}"}, **other}
+    )
 
 
 SENT = [order(number) for number in range(5)]

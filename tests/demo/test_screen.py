@@ -73,7 +73,7 @@ LOSING = replace(
 )
 
 
-def tell(view: ScreenView, account: Account) -> None:
+def note(view: ScreenView, account: Account) -> None:
     picture = Picture(sent=10, committed=5, at_s=9.0)
     for event in EVENTS:
         picture.take(json.loads(event_line(event)), lambda about, text, mood: view.note(Note(1.0, about, text, mood)))
@@ -86,7 +86,7 @@ def on_screen(account: Account = ACCOUNT, *, picture: str | None = None) -> str:
     paper = StringIO()
     console = Console(file=paper, force_terminal=True, width=100, color_system="standard", legacy_windows=False)
     with ScreenView(console, picture=picture) as view:
-        tell(view, account)
+        note(view, account)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", paper.getvalue())
     assert re.search(
         r"orders .*5 of 10 .*lanes .*retries +1 .*breaker .*process .*letters +1 .*CRASHED 1", text, re.DOTALL
@@ -97,13 +97,13 @@ def on_screen(account: Account = ACCOUNT, *, picture: str | None = None) -> str:
 def in_lines(account: Account = ACCOUNT) -> str:
     paper = StringIO()
     with redirect_stdout(paper), ScreenView(console()) as view:
-        tell(view, account)
+        note(view, account)
     return paper.getvalue()
 
 
-@pytest.mark.parametrize("told", [on_screen, in_lines])
-def test_both_tell_the_whole_story(told: type[str]) -> None:
-    text = told()
+@pytest.mark.parametrize("reported", [on_screen, in_lines])
+def test_both_tell_the_whole_story(reported: type[str]) -> None:
+    text = reported()
     for words in (
         "open: orders wait",
         "closed after 2.0 s",
@@ -121,9 +121,9 @@ def test_both_tell_the_whole_story(told: type[str]) -> None:
     assert "lost 0: all 10 orders are accounted for" in text
 
 
-@pytest.mark.parametrize("told", [on_screen, in_lines])
-def test_both_say_what_is_wrong(told: type[str]) -> None:
-    text = told(LOSING)
+@pytest.mark.parametrize("reported", [on_screen, in_lines])
+def test_both_say_what_is_wrong(reported: type[str]) -> None:
+    text = reported(LOSING)
     assert "lost 1: this must not happen" in text
     assert "order-7" in text
     assert re.search(r"disordered +2 .*strangers +4", text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""A shelf without a broker: records in a list, and a sink that answers as it is told."""
+"""A shelf without a broker: records in a list, and a sink that answers as configured."""
 
 from __future__ import annotations
 

@@ -56,11 +56,11 @@ def test_the_shape_of_json_has_names_and_kinds_and_no_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reported"),
     [(None, "<null>"), (b"", "<0 bytes>"), (b"\xff\xfe", "<2 bytes>"), (b"[" * 100_000, "<100000 bytes>")],
 )
-def test_what_is_not_json_is_described_by_its_size(value: bytes | None, told: str) -> None:
-    assert shape(value) == told
+def test_what_is_not_json_is_described_by_its_size(value: bytes | None, reported: str) -> None:
+    assert shape(value) == reported
 
 
 @given(compact_json)

@@ -1,5 +1,5 @@
-"""P9 over the whole way, without a broker: a record dies, perhaps after retry topics, is buried in any format, perhaps
-shrunk, read from its dead-letter topic and replayed, and dies again. Its key, value and headers never change.
+"""P9 over the whole way, without a broker: a record dies, perhaps after retry topics, is dead-lettered in any format,
+perhaps shrunk, read from its dead-letter topic and replayed, and dies again. Its key, value and headers never change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def through_retry_topics(message: Message) -> Message:
     return message
 
 
-def buried(message: Message, form: LetterFormat) -> Outgoing:
+def dead_lettered(message: Message, form: LetterFormat) -> Outgoing:
     failed_record = FailedRecord(Partition(TopicPartition(TOPIC, 3), epoch=1, start=0), 0, message, (), 0.0)
     failed_record.note(Attempt(1.7e9, "ValueError"))
     publisher = Publisher(
@@ -77,7 +77,7 @@ def test_whatever_a_record_goes_through_its_bytes_stay(
 ) -> None:
     message: Message = FakeMessage(TopicPartition(TOPIC, 3), 17, key=key, value=value, headers=own, timestamp_ms=5)
     for number, (form, moves, steps) in enumerate(deaths, start=1):
-        letter = buried(through_retry_topics(message) if moves else message, form)
+        letter = dead_lettered(through_retry_topics(message) if moves else message, form)
         for _ in range(steps):
             letter = shrunk(letter)
         sent = replayed(letter)

@@ -71,10 +71,10 @@ def test_each_letter_is_sent_once_however_many_copies_there_are() -> None:
     stock = stocked(2)
     for form in LETTER_FORMATS:
         stock.file(letter(offset=0, value=b"0"), partition=1, form=form)
-    stock.file(letter(offset=0, value=b"another record, of a topic made anew"))
+    stock.file(letter(offset=0, value=b"another record, of a topic recreated"))
     sink = answering()
     outcome = replayed(stock, sink)
-    assert sorted(value or b"" for value in values_of(sink)) == [b"0", b"1", b"another record, of a topic made anew"]
+    assert sorted(value or b"" for value in values_of(sink)) == [b"0", b"1", b"another record, of a topic recreated"]
     assert (outcome.confirmed, outcome.left_out, outcome.complete(3)) == (3, 3, True)
 
 

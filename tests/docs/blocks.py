@@ -1,7 +1,7 @@
 """The fenced blocks of README and docs, and what a comment before a block says about it.
 
-    <!-- test: more -->              goes on where the Python block before it on the page ended
-    <!-- test: buried CODE -->       its handlers bury the example with this code, instead of processing it
+    <!-- test: more -->              continues where the Python block before it on the page ended
+    <!-- test: dead-lettered CODE --> its handlers dead-letter the example with this code, instead of processing it
     <!-- test: discarded -->         its handlers discard it
     <!-- test: loses a message -->   the loop that keepfast is there for; its loss is shown by a test
     <!-- test: refused -->           the settings are wrong on purpose: the loader must say so
@@ -86,7 +86,7 @@ def of(*languages: str) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Python that belongs together: a block, and those before it that it goes on from."""
+    """Python that belongs together: a block, and those before it that it continues from."""
 
     name: str
     word: str

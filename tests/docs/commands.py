@@ -55,7 +55,7 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
 
 
 def _lines(block: Block) -> Iterator[tuple[str, str]]:
-    """Each command line with what follows it; a line that ends in a backslash goes on in the next."""
+    """Each command line with what follows it; a line that ends in a backslash continues in the next."""
     text = block.text.replace("\\\n", " ")
     if block.language == "sh":
         yield from ((line, "") for line in text.splitlines() if line.strip())

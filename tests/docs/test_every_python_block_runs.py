@@ -59,7 +59,7 @@ async def _processed(app: App, word: str) -> None:
 
 
 def _what_became_of_it(h: Harness) -> set[tuple[str, str]]:
-    dead: set[tuple[str, str]] = {("buried", letter.error_code) for letter in h.dead}
+    dead: set[tuple[str, str]] = {("dead-lettered", letter.error_code) for letter in h.dead}
     return dead | {("processed", "") for _ in h.processed} | {("discarded", "") for _ in h.discarded}
 
 
@@ -73,10 +73,10 @@ def test_all_of_it_is_typed(tmp_path: Path) -> None:
     environ = {**os.environ, "MYPYPATH": f"{STAGE}:{os.environ.get('MYPYPATH', '')}".rstrip(":")}
     command = [sys.executable, "-m", "mypy", "--no-error-summary", *map(str, files)]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
+    printed = done.stdout + done.stderr
     for path, page in places.items():
-        said = said.replace(path, page)
-    assert done.returncode == 0, said
+        printed = printed.replace(path, page)
+    assert done.returncode == 0, printed
 
 
 def test_blocks_are_found() -> None:

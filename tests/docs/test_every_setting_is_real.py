@@ -82,7 +82,7 @@ def _environment(tree: Any) -> Iterator[tuple[str, str]]:
         return
     for name, value in tree.items():
         if name == "environment" and isinstance(value, dict):
-            yield from ((key, str(said)) for key, said in value.items())
+            yield from ((key, str(printed)) for key, printed in value.items())
         elif name == "env" and isinstance(value, list):
             yield from ((one["name"], str(one.get("value", "from elsewhere"))) for one in value)
         else:

@@ -110,9 +110,9 @@ def test_the_events_of_the_runbook_are_there_and_more() -> None:
         "record_discarded": "warning",
         "consumer_halted": "error",
     }.items() <= known.items()
-    said = re.findall(r"[Ii]n the log\*{0,2}:? `(\w+)`", (ROOT / "docs" / "runbook.md").read_text())
-    assert len(said) >= 5
-    assert set(said) - set(known) == set()
+    printed = re.findall(r"[Ii]n the log\*{0,2}:? `(\w+)`", (ROOT / "docs" / "runbook.md").read_text())
+    assert len(printed) >= 5
+    assert set(printed) - set(known) == set()
 
 
 def test_every_page_is_in_the_navigation_and_none_is_left_over() -> None:

@@ -127,7 +127,7 @@ def test_what_cannot_be_decoded_is_dead_lettered_and_the_others_are_done_in_the_
     world.feed("axby", bad="xy")
     world.play(steps=4)
     assert world.calls == [["0:0", "0:2"]]
-    assert world.buried == ["0:1", "0:3"]
+    assert world.dead_lettered == ["0:1", "0:3"]
     assert world.committed() == 4
 
 
@@ -141,7 +141,7 @@ def test_behind_what_cannot_be_decoded_its_lane_waits_until_it_is_dead_lettered(
     world.sink.answer()
     world.play(steps=6)
     assert world.calls == [["0:0"], ["0:2", "0:3"]]
-    assert world.buried == ["0:1"]
+    assert world.dead_lettered == ["0:1"]
 
 
 # -- failures
@@ -168,7 +168,7 @@ def test_a_retryable_failure_runs_the_whole_batch_again_after_the_delay() -> Non
     world.play(steps=20)
     assert world.calls[:3] == [["0:0", "0:1", "0:2"]] * 3
     assert world.done == ["0:0", "0:1", "0:2", "0:3"]
-    assert world.buried == []
+    assert world.dead_lettered == []
 
 
 def test_an_atomic_batch_is_halved_down_to_the_bad_record_left_half_first() -> None:
@@ -177,7 +177,7 @@ def test_an_atomic_batch_is_halved_down_to_the_bad_record_left_half_first() -> N
     world.play(steps=10)
     assert [len(call) for call in world.calls] == [8, 4, 2, 1, 1, 2]
     assert world.done == ["0:0", "0:1", "0:2", "0:3", "0:4", "0:6", "0:7"]
-    assert world.buried == ["0:5"]
+    assert world.dead_lettered == ["0:5"]
     assert world.committed() == 8
 
 
@@ -187,7 +187,7 @@ def test_a_batch_that_is_not_atomic_is_tried_record_by_record() -> None:
     world.play(steps=10)
     assert [len(call) for call in world.calls] == [6, 1, 1, 1, 3]
     assert sorted(world.done) == ["0:0", "0:1", "0:3", "0:4", "0:5"]
-    assert world.buried == ["0:2"]
+    assert world.dead_lettered == ["0:2"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_records_that_the_handler_names_are_dead_lettered_and_the_others_run_aga
     world.feed("......")
     world.play(steps=5)
     assert world.calls == [["0:0", "0:1", "0:2", "0:3", "0:4", "0:5"], ["0:0", "0:2", "0:3", "0:5"]]
-    assert world.buried == ["0:1", "0:4"]
+    assert world.dead_lettered == ["0:1", "0:4"]
     assert world.committed() == 6
 
 
@@ -218,7 +218,7 @@ def test_in_one_lane_what_is_behind_a_named_record_runs_after_it_is_dead_lettere
     world.feed("aaaaa")
     world.play(steps=8)
     assert world.calls == [["0:0", "0:1", "0:2", "0:3", "0:4"], ["0:0", "0:1"], ["0:3", "0:4"]]
-    assert world.buried == ["0:2"]
+    assert world.dead_lettered == ["0:2"]
 
 
 def test_a_named_record_with_a_retryable_error_is_tried_again_alone() -> None:
@@ -233,7 +233,7 @@ def test_a_named_record_with_a_retryable_error_is_tried_again_alone() -> None:
     world.feed("...")
     world.play(steps=10)
     assert world.calls == [["0:0", "0:1", "0:2"], ["0:0", "0:2"], ["0:1"]]
-    assert world.buried == []
+    assert world.dead_lettered == []
     assert world.committed() == 3
 
 
@@ -246,7 +246,7 @@ def test_an_error_that_names_the_only_record_is_its_own() -> None:
     world = World(handle, size=1, partitions=1)
     world.feed("a")
     world.play(steps=12)
-    assert (len(world.calls), world.buried, world.committed()) == (3, [], 1)
+    assert (len(world.calls), world.dead_lettered, world.committed()) == (3, [], 1)
     assert world.loop.counts.total().discarded == 1
 
 
@@ -255,7 +255,7 @@ def test_naming_a_record_that_was_not_given_is_a_failure_of_all() -> None:
     world.feed("..")
     world.play(steps=6)
     assert world.calls == [["0:0", "0:1"], ["0:0"], ["0:1"]]
-    assert world.buried == ["0:0"]
+    assert world.dead_lettered == ["0:0"]
 
 
 def test_when_retries_are_used_up_the_bad_one_is_searched_without_further_delay_and_retried_alone() -> None:
@@ -266,7 +266,7 @@ def test_when_retries_are_used_up_the_bad_one_is_searched_without_further_delay_
     assert [len(call) for call in world.calls[:6]] == [4, 4, 4, 2, 1, 1]
     assert len(alone) == 3, "as often as the policy says, once it is alone"
     assert sorted(world.done) == ["0:0", "0:2", "0:3"]
-    assert world.buried == ["0:1"]
+    assert world.dead_lettered == ["0:1"]
 
 
 def test_discard_drops_the_batch_or_what_it_names_without_a_letter() -> None:
@@ -280,17 +280,17 @@ def test_discard_drops_the_batch_or_what_it_names_without_a_letter() -> None:
     world.feed("....")
     world.play(steps=6)
     assert world.calls == [["0:0", "0:1"], ["0:2", "0:3"], ["0:2"]]
-    assert (world.buried, world.committed()) == ([], 4)
+    assert (world.dead_lettered, world.committed()) == ([], 4)
     assert world.loop.counts.total().discarded == 3
     assert world.loop.processed == 1
 
 
 def test_retry_later_holds_the_whole_batch_for_that_long() -> None:
-    told = [RetryLater(after_s=7)]
+    reported = [RetryLater(after_s=7)]
 
     def handle(values: list[str]) -> None:
-        if told:
-            raise told.pop()
+        if reported:
+            raise reported.pop()
 
     world = World(handle, size=2)
     world.feed("aa")
@@ -378,7 +378,7 @@ def test_records_that_fail_only_together_are_all_done() -> None:
     world.feed("....")
     world.play(steps=20)
     assert sorted(world.done) == ["0:0", "0:1", "0:2", "0:3"]
-    assert (world.buried, world.committed()) == ([], 4)
+    assert (world.dead_lettered, world.committed()) == ([], 4)
 
 
 def test_for_ever_means_the_whole_batch() -> None:
@@ -444,7 +444,7 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_no_record_is_search
     down[0] = False
     world.play(steps=10, pass_s=0.5)
     assert world.done == [f"0:{offset}" for offset in range(8)]
-    assert (world.buried, world.committed()) == ([], 8)
+    assert (world.dead_lettered, world.committed()) == ([], 8)
 
 
 def test_the_storm_guard_counts_what_is_dead_lettered_and_not_the_batches_that_are_searched() -> None:
@@ -453,7 +453,7 @@ def test_the_storm_guard_counts_what_is_dead_lettered_and_not_the_batches_that_a
     )
     world.feed("." * 16)
     world.play(steps=20)
-    assert (sorted(world.buried), world.committed()) == (["0:3", "0:9"], 16)
+    assert (sorted(world.dead_lettered), world.committed()) == (["0:3", "0:9"], 16)
     assert world.loop.guards.status().storm_tripped == 0
 
 
@@ -521,7 +521,7 @@ def test_a_named_record_stays_behind_what_is_in_front_of_it_if_the_batch_does_no
     world.loop.shutdown.deadline = float("inf")
     world.play(steps=6)
     assert world.calls == [["0:0", "0:1", "1:0", "1:1"], ["1:0"]]
-    assert world.buried == ["1:1"]
+    assert world.dead_lettered == ["1:1"]
     assert [world.committed(0), world.committed(1)] == [0, 2]
 
 
@@ -565,7 +565,7 @@ def test_a_search_goes_on_without_a_revoked_partition() -> None:
     world.step()
     world.revoke(0)
     world.play(steps=20)
-    assert world.buried == ["1:1"]
+    assert world.dead_lettered == ["1:1"]
     assert world.committed(1) == 4
 
 
@@ -598,7 +598,7 @@ def test_a_batch_that_fails_while_it_stops_is_left_to_the_next_owner() -> None:
     run.stop = False
     world.work()
     world.play(steps=5)
-    assert (world.buried, world.committed()) == ([], 0)
+    assert (world.dead_lettered, world.committed()) == ([], 0)
     assert world.loop.ending is not None
 
 
@@ -637,7 +637,7 @@ def test_records_in_front_of_a_bad_one_that_do_not_pass_are_finished_though_the_
     world.feed("aaaa")
     world.play(steps=20)
     assert {tuple(call) for call in world.calls} == {("0:2",)}
-    assert (world.buried, world.committed()) == (["0:2"], 4)
+    assert (world.dead_lettered, world.committed()) == (["0:2"], 4)
     assert world.loop.counts.filtered == 3
 
 
@@ -732,7 +732,7 @@ def test_good_records_are_done_once_bad_ones_are_dead_lettered_once_and_lanes_ke
     good = passing - bad
     counts = world.loop.counts
     assert (counts.filtered, counts.processed) == (len(story["filtered"]), len(good))
-    assert sorted(world.buried) == sorted(bad)
+    assert sorted(world.dead_lettered) == sorted(bad)
     assert sorted(world.done) == sorted(good)
     assert not story["atomic"] or sorted(applied) == sorted(good)
     for names in lanes.values():

@@ -1,5 +1,5 @@
-"""A partition whose lease has run out goes on when the commit is confirmed: so the client is polled for the answer even
-when there is no room for more records.
+"""A partition whose lease has run out continues when the commit is confirmed: so the client is polled for the answer
+even when there is no room for more records.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 
 from keepfast.core import commit_metadata
 from keepfast.core.policies import CommitPolicy
-from tests.engine.test_crash_guard import told
+from tests.engine.test_crash_guard import committed_guard
 from tests.engine.world import World
 
 RECORDS = 300
@@ -47,4 +47,4 @@ def test_what_fits_is_still_recorded() -> None:
     [position] = world.source.committed_at.values()
     known = commit_metadata.decode(position.metadata, offset=position.offset)
     assert [offset in known for offset in (0, 1, 2, RECORDS - 1)] == [False, True, True, False]
-    assert told(world).lease is not None
+    assert committed_guard(world).lease is not None

@@ -22,7 +22,7 @@ def died(*, lease: int = 16, mark: int | None = None, **starts: int) -> str:
     return commit_metadata.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
 
 
-def told(world: World, partition: int = 0) -> Guard:
+def committed_guard(world: World, partition: int = 0) -> Guard:
     """What the commit of a partition says by now."""
     position = world.source.committed_at[world.places[partition]]
     _, words = commit_metadata.read(position.metadata, offset=position.offset)
@@ -43,7 +43,7 @@ def test_nothing_starts_before_the_commit_is_confirmed_that_says_so() -> None:
     world.source.answers = True
     settle(world)
     assert world.out == [["0:0", "0:1"]]
-    assert told(world).lease == crash_guard.LEAST_LEASE
+    assert committed_guard(world).lease == crash_guard.LEAST_LEASE
 
 
 def test_after_one_death_batches_are_as_large_as_ever() -> None:
@@ -51,7 +51,7 @@ def test_after_one_death_batches_are_as_large_as_ever() -> None:
     world.feed("aaa")
     settle(world)
     assert world.out == [["0:0", "0:1", "0:2"]]
-    assert told(world).mark == 16
+    assert committed_guard(world).mark == 16
 
 
 def test_suspects_are_batches_of_one_and_run_alone() -> None:
@@ -71,13 +71,13 @@ def test_a_start_is_counted_before_and_taken_back_after() -> None:
     world = World(fine, size=3, partitions=1, max_deliveries=3, found={0: died(mark=16, s1=2)})
     world.feed("ab")
     settle(world)
-    assert (world.out, dict(told(world).starts)) == ([["0:0"]], {0: 1, 1: 2})
+    assert (world.out, dict(committed_guard(world).starts)) == ([["0:0"]], {0: 1, 1: 2})
     world.work()
     settle(world)
-    assert (world.out, dict(told(world).starts)) == ([["0:1"]], {1: 3})
+    assert (world.out, dict(committed_guard(world).starts)) == ([["0:1"]], {1: 3})
     world.work()
     settle(world)
-    assert dict(told(world).starts) == {}
+    assert dict(committed_guard(world).starts) == {}
     assert world.committed() == 2
 
 
@@ -85,7 +85,7 @@ def test_counted_often_enough_it_is_dead_lettered_and_not_started() -> None:
     world = World(fine, size=3, partitions=1, max_deliveries=2, found={0: died(mark=16, s0=2)})
     world.feed("ab")
     world.play(steps=6)
-    assert world.buried == ["0:0"]
+    assert world.dead_lettered == ["0:0"]
     assert world.calls == [["0:1"]]
     assert world.committed() == 2
 
@@ -103,8 +103,8 @@ def test_a_suspect_that_fails_is_judged_like_any_other_and_blocks_no_other_while
     world.feed("abc")
     world.play(steps=40)
     assert world.done == ["0:1", "0:2"]
-    assert world.buried == ["0:0"]
-    assert dict(told(world).starts) == {}
+    assert world.dead_lettered == ["0:0"]
+    assert dict(committed_guard(world).starts) == {}
 
 
 def test_a_suspect_that_waits_when_its_partition_goes_is_forgotten_and_may_come_back() -> None:
@@ -119,7 +119,7 @@ def test_a_suspect_that_waits_when_its_partition_goes_is_forgotten_and_may_come_
     world.source.found = {}
     world.feed("a", partition=1)
     settle(world)
-    assert world.out == [["1:0"]], "the other partition goes on"
+    assert world.out == [["1:0"]], "the other partition continues"
 
 
 def test_a_probation_ends_before_another_one_of_the_same_partition_starts() -> None:
@@ -136,10 +136,10 @@ def test_who_lets_go_in_order_takes_lease_and_count_back_and_leaves_the_rest() -
     world = World(fine, size=3, max_deliveries=3, found={0: died(mark=16, s0=1)})
     world.feed("aa")
     settle(world)
-    assert (world.out, dict(told(world).starts)) == ([["0:0"]], {0: 2})
+    assert (world.out, dict(committed_guard(world).starts)) == ([["0:0"]], {0: 2})
     world.revoke(0)  # with a handler that does not end in time: nobody can say that it killed
     world.source.answer()
-    assert told(world) == Guard(None, 16, 16, {0: 1})
+    assert committed_guard(world) == Guard(None, 16, 16, {0: 1})
 
 
 def test_a_count_that_the_last_owner_left_is_taken_back_before_anything_else_starts() -> None:
@@ -159,14 +159,14 @@ def test_a_count_that_the_last_owner_left_is_taken_back_before_anything_else_sta
     world.source.answers = True
     settle(world)
     assert world.out == [["1:1"]]
-    assert told(world) == Guard(suspects=((0, 1),))
+    assert committed_guard(world) == Guard(suspects=((0, 1),))
 
 
 def test_a_count_that_cannot_be_taken_back_because_commits_are_refused_stops_no_other_partition() -> None:
     world = World(fine, size=1, max_deliveries=3, found={0: died(mark=16)})
     world.feed("aa")
     settle(world)
-    assert (world.out, dict(told(world).starts)) == ([["0:0"]], {0: 1})
+    assert (world.out, dict(committed_guard(world).starts)) == ([["0:0"]], {0: 1})
     world.source.refused = {world.places[0]: Fault.REFUSED}
     world.work()
     world.play(steps=10)
@@ -177,7 +177,7 @@ def test_a_count_that_cannot_be_taken_back_because_commits_are_refused_stops_no_
     world.source.refused = {}
     world.play(steps=100)
     assert world.done == ["0:0", "1:0", "1:1", "0:1"]
-    assert dict(told(world).starts) == {}
+    assert dict(committed_guard(world).starts) == {}
 
 
 def test_a_loop_that_failed_leaves_its_lease_as_a_death_does() -> None:
@@ -187,7 +187,7 @@ def test_a_loop_that_failed_leaves_its_lease_as_a_death_does() -> None:
     world.loop.abandon(RuntimeError("it broke"))
     world.revoke(0)
     world.source.answer()
-    assert told(world).lease is not None
+    assert committed_guard(world).lease is not None
 
 
 def test_a_suspect_waits_for_the_other_consumers_of_the_process_and_they_for_it() -> None:
@@ -203,7 +203,7 @@ def test_a_suspect_waits_for_the_other_consumers_of_the_process_and_they_for_it(
     assert one.out == [], "the other one is at work"
     other.work()
     settle(other)
-    assert other.out == [], "it finishes what it has in hand, and starts nothing"
+    assert other.out == [], "it finishes what it has in flight, and starts nothing"
     settle(one)
     assert one.out == [["0:0"]]
     settle(other)
@@ -234,7 +234,7 @@ def test_a_consumer_that_is_paused_before_its_suspect_starts_holds_up_no_other_o
     settle(other)
     settle(one)
     assert one.out == [["0:0"]]
-    assert dict(told(one).starts) == {0: 1}
+    assert dict(committed_guard(one).starts) == {0: 1}
 
 
 def test_a_consumer_that_is_paused_while_its_suspect_runs_lets_the_others_go_on_after_it() -> None:
@@ -253,7 +253,7 @@ def test_a_consumer_that_is_paused_while_its_suspect_runs_lets_the_others_go_on_
     assert other.out == [], "the suspect is still alone"
     one.work()
     settle(one)
-    assert dict(told(one).starts) == {}, "it came back"
+    assert dict(committed_guard(one).starts) == {}, "it came back"
     settle(other)
     assert other.out == [["0:0"]]
 
@@ -270,7 +270,7 @@ def test_a_guilty_record_that_is_drawn_as_the_probe_leaves_the_next_probe_to_ano
     world = World(handle, order="none", size=1, partitions=1, max_deliveries=2, found={0: guilty}, breaker=breaker)
     world.feed("abcdef")
     world.play(steps=600)
-    assert (world.buried, world.done) == (["0:3"], [])
+    assert (world.dead_lettered, world.done) == (["0:3"], [])
     down = False
     world.play(steps=600)
     assert sorted(world.done) == ["0:0", "0:1", "0:2", "0:4", "0:5"]

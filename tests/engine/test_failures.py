@@ -152,12 +152,12 @@ def test_the_log_says_what_the_standard_asks_for_at_its_levels(log: LogCapture) 
     bench.fail(Discard("a test"))
     bench.fail(Halt("no disk"))
     assert bench.halted == ["no disk"]
-    told = [
+    reported = [
         (entry.level, entry.event, entry.fields["error_classification"], entry.fields["retry_count"])
         for entry in log.entries
         if entry.logger == "keepfast.consumer"
     ]
-    assert told == [
+    assert reported == [
         ("warning", "retry_scheduled", "retryable", 1),
         ("error", "dead_lettering", "retryable", 1),
         ("info", "dead_lettered", "retryable", 1),

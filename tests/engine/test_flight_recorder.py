@@ -1,4 +1,4 @@
-"""What a process has in hand, noted so that whoever comes after its death can read it; and files that are not ours."""
+"""Records in flight, noted so that the next owner can read them after a crash; and files of other programs."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_only_the_same_group_topic_and_partition_are_meant() -> None:
     noted.recorder.slot().begin(run_of(noted.partition(), 7), nothing)
     assert noted.fate(OTHER).in_hand == ()
     assert noted.fate(group="another").in_hand == ()
-    assert noted.fate(topic_id="two").in_hand == (), "a topic made anew"
+    assert noted.fate(topic_id="two").in_hand == (), "a topic recreated"
     unknown = Noted()
     unknown.recorder.slot().begin(run_of(unknown.partition(topic_id=""), 7), nothing)
     assert unknown.fate().in_hand == ((7, 8),), "the dead one had not learned the id"
@@ -280,7 +280,7 @@ time.sleep(600)
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process with a record in hand, and its token."""
+    """A process with a record in flight, and its token."""
     process = subprocess.Popen([sys.executable, "-c", SLEEPER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

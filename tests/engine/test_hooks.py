@@ -119,7 +119,7 @@ def test_a_full_queue_drops_and_counts_and_never_blocks_the_loop(loop: EventLoop
         put(hooks, *HELD[1:])
         go.set()
         hooks.stop(DEADLINE_S)
-    assert seen == HELD[:5], "the one in hand and the four that found room"
+    assert seen == HELD[:5], "the one in flight and the four that found room"
     assert hooks.counts.dropped == len(HELD) - 5
     [line] = log.of("hook_events_dropped")
     assert line.fields["capacity"] == 4

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 
 class StandIn:
-    """A loop's thread: it ends when it is told to stop, unless it is stuck."""
+    """A loop's thread: it ends when it is asked to stop, unless it is stuck."""
 
     def __init__(self, *, stuck: bool = False) -> None:
         self.loop = SimpleNamespace(ending=None, halted=None, plan=SimpleNamespace(named_by_supervisor=False))

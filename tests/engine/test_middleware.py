@@ -702,12 +702,12 @@ def test_what_cannot_be_had_is_refused_with_what_can() -> None:
     def provider(pool: Pool) -> None: ...
     def provided(value: bytes, n: Annotated[int, Provide(provider)]) -> None: ...
 
-    said = problems_of(handle, resources={"pool": Pool()})
-    assert "handler handle(), parameter 'gateway': nothing provides" in said
-    assert "there are Context, dict (dict), Pool (['pool'])" in said
-    assert "Provide(function)" in said
-    assert "keyword-only with a default" in said
-    assert "handler handle(), parameter 'other': nothing provides object" in said
+    printed = problems_of(handle, resources={"pool": Pool()})
+    assert "handler handle(), parameter 'gateway': nothing provides" in printed
+    assert "there are Context, dict (dict), Pool (['pool'])" in printed
+    assert "Provide(function)" in printed
+    assert "keyword-only with a default" in printed
+    assert "handler handle(), parameter 'other': nothing provides object" in printed
     assert "parameter 'other': it has no annotation" in problems_of(unannotated)
     assert "there is BatchContext, and the app has no resources" in problems_of(many)
     assert "provider provider(), parameter 'pool': nothing provides Pool" in problems_of(provided)
@@ -721,9 +721,9 @@ def test_a_type_of_several_resources_is_refused_with_what_to_do() -> None:
 
     def handle(value: bytes, pool: Pool) -> None: ...
 
-    said = problems_of(handle, resources=Pools(Pool(), Pool()))
-    assert "several resources are of type Pool (Pools.read, Pools.write)" in said
-    assert "take Pools instead" in said
+    printed = problems_of(handle, resources=Pools(Pool(), Pool()))
+    assert "several resources are of type Pool (Pools.read, Pools.write)" in printed
+    assert "take Pools instead" in printed
     one = Pool()
     handler_of(handle, resources=Pools(one, one))
 
@@ -767,9 +767,9 @@ def test_a_context_of_the_wrong_kind_is_refused_with_what_fits_both() -> None:
 
     def handle(values: list[bytes]) -> None: ...
 
-    said = problems_of(handle, middleware)
-    assert "middleware middleware(), parameter 'ctx': handler handle() takes a batch" in said
-    assert "Context | BatchContext" in said
+    printed = problems_of(handle, middleware)
+    assert "middleware middleware(), parameter 'ctx': handler handle() takes a batch" in printed
+    assert "Context | BatchContext" in printed
 
 
 def first(n: Annotated[None, Provide(lambda: second)]) -> None: ...

@@ -75,30 +75,30 @@ class Stood:
 
 def loop_of(source: Positions, asked: Asked, clock: Stood, **options: Any) -> Loop:
     plan = Plan(name="c", group="g", topics=("t",), topic_ids={"t": "A"}, **options)
-    nobody: Any = None
+    unused: Any = None
     client: Any = source
     return Loop(
         plan,
         source=client,
-        executor=nobody,
+        executor=unused,
         mailbox=ListMailbox(),
-        publisher=Publisher(nobody, topics={}, partitions={}, group="g", handler="h", app_version=""),
+        publisher=Publisher(unused, topics={}, partitions={}, group="g", handler="h", app_version=""),
         clock=clock,
         random=Random(0),
         topic_ids=asked,
     )
 
 
-def told(loop: Loop, clock: Stood, topic_id: str) -> None:
+def reported(loop: Loop, clock: Stood, topic_id: str) -> None:
     """The topic's id, answered twice, so that it counts."""
     for _ in range(2):
         loop.assignment.ids_answered(TopicIdsAnswer({"t": topic_id}, clock.now), clock.now)
         clock.now += CONFIRM_S
 
 
-def commit_of(number: int, offset: int, **said: Any) -> dict[TopicPartition, CommittedOffset]:
+def commit_of(number: int, offset: int, **printed: Any) -> dict[TopicPartition, CommittedOffset]:
     place = PLACES[number]
-    return {place: CommittedOffset(place, offset, encode(CompletionMap(offset), **{"topic_id": "A"} | said))}
+    return {place: CommittedOffset(place, offset, encode(CompletionMap(offset), **{"topic_id": "A"} | printed))}
 
 
 def test_the_ends_of_all_new_partitions_are_one_question() -> None:
@@ -153,7 +153,7 @@ def test_a_sibling_with_a_commit_of_the_topic_before_tells_that_the_group_is_not
 def test_a_topic_that_was_recreated_while_this_process_ran_is_not_new_although_its_commits_are_gone() -> None:
     source, clock = Positions({}), Stood()
     loop = loop_of(source, Asked(), clock, reset="latest", partition_counts={"t": 4})
-    told(loop, clock, "B")
+    reported(loop, clock, "B")
     loop.on_assigned(PLACES[1:2])
     assert source.started == [Position(PLACES[1], 1)]
 
@@ -179,7 +179,7 @@ def test_a_commit_under_an_unknown_id_waits_for_the_answer_and_the_others_begin(
     assert [place.place for place in loop.ownership] == [PLACES[1]]
     loop.assignment.step(clock.now, loop.handover)
     assert len(asked.questions) == 1
-    told(loop, clock, "B")  # it is our own id that was the old one
+    reported(loop, clock, "B")  # it is our own id that was the old one
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[1], BEGINNING), Position(PLACES[0], 5)]
     assert source.paused == set()
@@ -213,13 +213,13 @@ def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     [partition] = loop.ownership
-    told(loop, clock, "B")  # it begins again in a moment; a commit may be sent before
+    reported(loop, clock, "B")  # it begins again in a moment; a commit may be sent before
     loop.committer.mark_dirty(partition)
     loop.committer.push(clock.now, [partition])
     assert source.commits == [Position(PLACES[0], 5, encode(CompletionMap(5), topic_id="A", partitions=0))]
     loop.assignment.step(clock.now, loop.handover)
-    [anew] = loop.ownership
-    assert anew.topic_id == "B"
+    [renewed] = loop.ownership
+    assert renewed.topic_id == "B"
 
 
 def test_while_it_drains_a_partition_that_begins_again_stays_paused() -> None:
@@ -227,7 +227,7 @@ def test_while_it_drains_a_partition_that_begins_again_stays_paused() -> None:
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     loop.intake.close()
-    told(loop, clock, "B")
+    reported(loop, clock, "B")
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[0], BEGINNING)]
     assert source.paused == {PLACES[0]}
@@ -242,7 +242,7 @@ def test_while_it_drains_a_partition_that_gets_its_position_late_stays_paused() 
     loop.on_assigned(PLACES[:1])
     assert loop.assignment.unpositioned
     loop.intake.close()
-    told(loop, clock, "B")
+    reported(loop, clock, "B")
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[0], 5)]
     assert source.paused == {PLACES[0]}

@@ -24,7 +24,7 @@ from tests.support.messages import message
 
 NOW_AND_THEN = CommitPolicy(mode="interval", every_s=5.0, every_records=1000)
 TOO_LONG_S = 0.06
-"""The worlds below give what is in hand 0.05 s."""
+"""The worlds below give what is in flight 0.05 s."""
 
 
 def world_of(handle: Any = lambda _: None, **options: Any) -> World:
@@ -34,7 +34,7 @@ def world_of(handle: Any = lambda _: None, **options: Any) -> World:
 def seek(
     world: World, to: Any, *, answers: list[Answer] | None = None, partition: int = 0, pass_s: float = 0.0
 ) -> list[Answer]:
-    """Order it. With `pass_s`, the loop goes on for so long."""
+    """Order it. With `pass_s`, the loop continues for so long."""
     return order(world, "seek", to, [] if answers is None else answers, partition=partition, pass_s=pass_s)
 
 
@@ -191,7 +191,7 @@ def test_the_key_of_a_record_left_behind_waits_for_it() -> None:
     settle(world)
     world.work()
     settle(world)
-    assert world.out == [["0:0"]], "the key goes on in the new epoch, from the beginning"
+    assert world.out == [["0:0"]], "the key continues in the new epoch, from the beginning"
 
 
 def test_the_completion_map_is_emptied() -> None:
@@ -266,7 +266,7 @@ def test_an_offset_outside_the_log_is_refused(to: int) -> None:
     assert refused(seek(world, to)) == f"Offset {to} is outside the log of {TOPIC}[0], which has 0 to 3."
     world.feed("d")
     world.play(steps=5)
-    assert world.committed() == 4, "it goes on"
+    assert world.committed() == 4, "it continues"
 
 
 def test_a_partition_of_another_process_is_refused() -> None:
@@ -316,7 +316,7 @@ def test_a_client_that_cannot_be_moved_goes_on_at_the_committed_offset(monkeypat
     monkeypatch.setattr(world.source, "reset", reset)
     answers = seek(world, 1)
     world.play(steps=20)
-    assert "goes on at the committed offset" in refused(answers)
+    assert "continues at the committed offset" in refused(answers)
     assert world.source.moved == [Position(world.places[0], 0)], "the offset that this client finds committed"
     assert len(world.loop.ownership) == 2
 
@@ -331,7 +331,7 @@ def test_waiting_retries_are_dropped_and_starts_again() -> None:
     assert completed(answers).position == 1
     world.play(steps=10)
     assert world.done == ["0:0", "0:2"]
-    assert world.buried == []
+    assert world.dead_lettered == []
     assert world.loop.failures.next_in(world.clock.now) > 60, "no timer of the dropped record is left"
 
 
@@ -380,7 +380,7 @@ def test_an_open_breaker_stays_open_and_lets_the_new_epoch_wait() -> None:
     assert "breaker" in world.loop.holds
     assert world.out == []
     world.play(steps=200, pass_s=0.5)
-    assert world.buried == []
+    assert world.dead_lettered == []
     assert {tuple(call) for call in world.calls[-3:]} == {("0:1",)}, "the probe is a record of the new epoch"
 
 
@@ -441,7 +441,7 @@ def test_keys_that_waited_for_a_commit_of_the_old_epoch_are_free() -> None:
 
 def test_a_partition_that_was_paused_because_it_was_full_is_fetched_again() -> None:
     world = world_of(order="partition", buffer=BufferPolicy(records=2), partitions=1)
-    order(world, "pause", 0, [])  # so that nothing is in hand: it is moved at once
+    order(world, "pause", 0, [])  # so that nothing is in flight: it is moved at once
     world.feed("abcdefgh")
     settle(world)
     world.step(pass_s=0.1)
@@ -564,7 +564,7 @@ def died(*, lease: int = 16, mark: int | None = None, **starts: int) -> str:
     return commit_metadata.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
 
 
-def told(world: World, partition: int = 0) -> Guard:
+def committed_guard(world: World, partition: int = 0) -> Guard:
     position = world.source.committed_at[world.places[partition]]
     _, words = commit_metadata.read(position.metadata, offset=position.offset)
     return crash_guard.read(words, position.offset)
@@ -596,7 +596,7 @@ def test_suspects_above_the_new_position_stay_suspects_and_keep_their_counts() -
     settle(world)
     assert completed(answers).position == 2
     assert world.loop.probation.suspects_of(next(iter(world.loop.ownership))) == 2, "2 and 3; 0 and 1 were finished"
-    assert dict(told(world).starts) == {2: 2}
+    assert dict(committed_guard(world).starts) == {2: 2}
     world.play(steps=30)
     assert world.done == ["0:0", "0:1", "0:0", "0:1", "0:2", "0:3", "0:4", "0:5"]
     assert world.loop.probation.suspected == {}
@@ -612,7 +612,7 @@ def test_suspects_below_the_new_position_are_forgotten() -> None:
     world.work()  # it had not begun, and does not any more
     settle(world)
     assert completed(answers).skips == 3
-    assert dict(told(world).starts) == {}
+    assert dict(committed_guard(world).starts) == {}
     world.play(steps=20)
     assert world.done == ["0:0", "0:4", "0:5"]
     assert world.loop.probation.suspected == {}
@@ -634,5 +634,5 @@ def test_a_count_that_the_broker_holds_is_taken_back_before_another_suspect_star
     world.source.refused = {}
     world.play(steps=20)
     assert completed(answers).committed
-    assert dict(told(world).starts) == {}
+    assert dict(committed_guard(world).starts) == {}
     assert world.done == ["1:0", "1:1"]

@@ -1,4 +1,4 @@
-"""A signal has come: what is finished, what is not begun, what is told, on ports that do as they are told."""
+"""A signal has come: what is finished, what is not begun, what is told, on ports that do as configured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.log_capture import LogCapture
 
 
 def world_of(handle: Any = lambda _: None) -> World:
-    """Two partitions; the first has a record in hand, and two behind it."""
+    """Two partitions; the first has a record in flight, and two behind it."""
     world = World(handle, size=1, wait_s=0.0, partitions=2)
     world.feed("abc")
     world.step()

@@ -1,4 +1,4 @@
-"""What a loop shows of itself once a second, and what a person may tell it, on ports that do as they are told."""
+"""What a loop shows of itself once a second, and what a person may tell it, on ports that do as configured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def world_of(handle: Any = lambda _: None, **options: Any) -> World:
     return World(handle, **{"size": 1, "wait_s": 0.0, "partitions": 2} | options)
 
 
-def told(world: World, verb: Any, **more: Any) -> Any:
+def reported(world: World, verb: Any, **more: Any) -> Any:
     """Order it, let the loop turn, and return the answer."""
     answers: list[Answer] = []
     world.mailbox.post(ControlOrder(verb=verb, answer=answers.append, **more))
@@ -98,7 +98,7 @@ def test_a_wait_for_the_first_partitions_is_reported_every_ten_seconds(log: LogC
     assert looked(world).phase == "starting"
     looked(world, 5)
     looked(world, 6)
-    assert [said["for_s"] for said in log.fields("waiting_for_partitions")] == [26, 37]
+    assert [printed["for_s"] for printed in log.fields("waiting_for_partitions")] == [26, 37]
 
 
 def test_at_the_level_debug_the_log_tells_what_the_loop_does_and_at_info_nothing_of_it() -> None:
@@ -146,8 +146,8 @@ def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() ->
 def test_a_fetch_that_fails_is_reported_and_the_next_one_brings_records(log: LogCapture) -> None:
     world = world_of()
     world.loop.on_error(SourceError("refused", fault=Fault.RETRY, code="_TRANSPORT"), None)
-    [said] = log.fields("client_error")
-    assert (said["consumer"], said["code"]) == ("c", "_TRANSPORT")
+    [printed] = log.fields("client_error")
+    assert (printed["consumer"], printed["code"]) == ("c", "_TRANSPORT")
     world.feed("ab")
     world.play(steps=20)
     assert (world.done, world.committed(), world.loop.ending) == (["0:0", "0:1"], 2, None)
@@ -158,11 +158,11 @@ def test_a_partition_is_paused_when_it_is_full_and_not_before() -> None:
     world.feed("a" * 8)
     for _ in range(5):
         world.step(pass_s=1.0)
-    assert world.source.paused == set(), "a record is in hand, others wait behind it: no need"
+    assert world.source.paused == set(), "a record is in flight, others wait behind it: no need"
     world.feed("a" * 8)
     for _ in range(5):
         world.step(pass_s=1.0)
-    assert world.source.paused == {PLACE}, "the other partition goes on"
+    assert world.source.paused == {PLACE}, "the other partition continues"
     world.play(steps=20)
     assert (world.source.paused, world.committed()) == (set(), 16)
 
@@ -179,7 +179,7 @@ def test_what_waits_in_lanes_counts_and_a_partition_that_is_full_of_it_goes_on()
     partition = world.loop.ownership.get(PLACE)
     assert partition is not None
     assert world.source.paused == {PLACE}
-    assert fed <= 2 * (IN_LANES + 1) * 10 + 10, "one record is in hand, and all others wait behind it"
+    assert fed <= 2 * (IN_LANES + 1) * 10 + 10, "one record is in flight, and all others wait behind it"
     assert partition.in_lanes > (IN_LANES - 1) * 10
     world.play(steps=3 * fed)
     assert (world.source.paused, world.committed(), partition.in_lanes) == (set(), fed, 0)
@@ -216,7 +216,7 @@ def test_a_partition_is_full_of_keys_and_headers_as_it_is_of_values(order: polic
 def test_what_is_held_on_purpose_is_not_stuck() -> None:
     world = world_of()
     world.feed("a")
-    assert isinstance(told(world, "pause"), CommandDone)
+    assert isinstance(reported(world, "pause"), CommandDone)
     for end in range(2, 200):
         world.source.seen = {PLACE: end}
         state = looked(world)
@@ -254,19 +254,19 @@ def test_a_consumer_that_is_paused_starts_nothing_and_goes_on_when_it_is_resumed
     world.step()
     world.step()
     assert len(world.workers.out) == 1
-    assert told(world, "pause") == CommandDone(text="Paused: what runs finishes its record.", changed=1)
-    assert told(world, "pause").changed == 0
+    assert reported(world, "pause") == CommandDone(text="Paused: what runs finishes its record.", changed=1)
+    assert reported(world, "pause").changed == 0
     world.play(steps=10)
     assert world.done == ["0:0"], "what ran has finished, and nothing else has started"
-    assert told(world, "resume").changed == 1
+    assert reported(world, "resume").changed == 1
     world.play(steps=20)
     assert world.done == ["0:0", "0:1", "0:2"]
-    assert told(world, "resume") == CommandDone(text="It was not paused.", changed=0)
+    assert reported(world, "resume") == CommandDone(text="It was not paused.", changed=0)
 
 
 def test_a_partition_that_is_paused_stays_so_when_it_goes_and_comes_back() -> None:
     world = world_of()
-    assert told(world, "pause", topic=TOPIC, partition=0).changed == 1
+    assert reported(world, "pause", topic=TOPIC, partition=0).changed == 1
     world.feed("a")
     world.feed("b", partition=1)
     world.play(steps=10)
@@ -274,7 +274,7 @@ def test_a_partition_that_is_paused_stays_so_when_it_goes_and_comes_back() -> No
     world.loop.on_revoked([PLACE])
     world.loop.on_assigned([PLACE])
     assert looked(world).partitions[-1].holds == ("operator",)
-    assert told(world, "resume", topic=TOPIC).changed == 1
+    assert reported(world, "resume", topic=TOPIC).changed == 1
     world._ends[PLACE] = 0
     world.feed("a")
     world.play(steps=10)
@@ -283,7 +283,7 @@ def test_a_partition_that_is_paused_stays_so_when_it_goes_and_comes_back() -> No
 
 def test_a_partition_that_is_paused_stays_so_when_its_position_is_reset() -> None:
     world = world_of()
-    assert told(world, "pause", topic=TOPIC, partition=0).changed == 1
+    assert reported(world, "pause", topic=TOPIC, partition=0).changed == 1
     before = world.loop.ownership.get(PLACE)
     world.loop.on_error(SourceError("outside the log", fault=Fault.OUT_OF_RANGE, code="_AUTO_OFFSET_RESET"), PLACE)
     world.step()
@@ -293,14 +293,14 @@ def test_a_partition_that_is_paused_stays_so_when_its_position_is_reset() -> Non
     world.feed("a")
     world.play(steps=10)
     assert (world.done, after.holds) == ([], {"operator"})
-    assert told(world, "resume").changed == 1
+    assert reported(world, "resume").changed == 1
     world.play(steps=10)
     assert world.done == ["0:0"]
 
 
 def test_a_partition_that_is_paused_stays_so_when_its_committed_offset_is_read_late() -> None:
     world = world_of()
-    assert told(world, "pause", topic=TOPIC, partition=0).changed == 1
+    assert reported(world, "pause", topic=TOPIC, partition=0).changed == 1
     world.loop.on_lost([PLACE])
     read = world.source.committed
 
@@ -321,10 +321,12 @@ def test_a_partition_that_is_paused_stays_so_when_its_committed_offset_is_read_l
 
 def test_orders_that_cannot_be_obeyed_say_why() -> None:
     world = world_of()
-    assert told(world, "pause", topic="other") == Problem(error="Nothing of other is assigned to this process.")
-    assert told(world, "resume", topic=TOPIC, partition=1) == Problem(error=f"Nothing of {TOPIC}[1] is paused here.")
-    assert "only" in told(world, "release", hold="drain").error.lower()
-    assert told(world, "release", hold="storm") == CommandDone(text="There is no hold named storm now.", changed=0)
+    assert reported(world, "pause", topic="other") == Problem(error="Nothing of other is assigned to this process.")
+    assert reported(world, "resume", topic=TOPIC, partition=1) == Problem(
+        error=f"Nothing of {TOPIC}[1] is paused here."
+    )
+    assert "only" in reported(world, "release", hold="drain").error.lower()
+    assert reported(world, "release", hold="storm") == CommandDone(text="There is no hold named storm now.", changed=0)
 
 
 def test_the_storm_guard_is_released_by_hand() -> None:
@@ -335,7 +337,7 @@ def test_the_storm_guard_is_released_by_hand() -> None:
     world.feed("abcd")
     world.play(steps=20)
     assert [hold.name for hold in looked(world).holds] == ["storm"]
-    assert told(world, "release", hold="storm") == CommandDone(text="Released: storm.", changed=1)
+    assert reported(world, "release", hold="storm") == CommandDone(text="Released: storm.", changed=1)
     assert looked(world).guards.storm == "watching"
 
 
@@ -349,7 +351,7 @@ def test_work_under_way_is_shown_by_where_it_is_oldest_first() -> None:
     world.step(pass_s=0.5)
     world.work()
     world.step(pass_s=0.1)
-    state, lanes, left_out = told(world, "show")
+    state, lanes, left_out = reported(world, "show")
     assert {(one.state, one.offset, one.attempt, one.error_type) for one in lanes} == {
         ("running", 1, 1, ""),
         ("waiting", 0, 2, "TimeoutError"),
@@ -368,7 +370,7 @@ def test_a_batch_that_waits_for_its_retry_is_shown_as_one() -> None:
     world.step()
     world.work()
     world.step()
-    state, [lane], _ = told(world, "show")
+    state, [lane], _ = reported(world, "show")
     assert (lane.state, lane.records, lane.offset, lane.attempt, lane.code) == ("waiting", 3, 0, 2, "TIMEOUT")
     assert state.waiting == 3
 
@@ -380,7 +382,7 @@ def test_a_run_that_was_emptied_because_no_worker_had_begun_it_does_not_end_the_
     world.step()
     world.step(pass_s=RECALL_S)
     assert world.out == [[], [], ["0:0"], ["0:1"]]
-    _, lanes, _ = told(world, "show")
+    _, lanes, _ = reported(world, "show")
     assert [(lane.offset, lane.state) for lane in lanes] == [(0, "running"), (1, "running")]
     world.play(steps=10)
     assert sorted(world.done) == ["0:0", "0:1"]

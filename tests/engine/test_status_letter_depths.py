@@ -11,8 +11,8 @@ def test_a_topic_that_is_not_there_is_asked_for_again_soon() -> None:
     asked: list[float] = []
     now, depth = 0.0, [None, None, 3, 3]
 
-    def ask(topics: Mapping[str, int], told: Callable[[Mapping[str, int | None]], None]) -> None:
-        told(dict.fromkeys(topics, depth[len(asked)]))
+    def ask(topics: Mapping[str, int], reported: Callable[[Mapping[str, int | None]], None]) -> None:
+        reported(dict.fromkeys(topics, depth[len(asked)]))
         asked.append(now)
 
     depths = LetterDepths(ask, {"shop.dlq": 4})

@@ -26,8 +26,8 @@ class Asked:
     def __init__(self) -> None:
         self.questions: list[tuple[Sequence[str], Callable[[Mapping[str, str]], None]]] = []
 
-    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
-        self.questions.append((topics, told))
+    def ask(self, topics: Sequence[str], reported: Callable[[Mapping[str, str]], None]) -> None:
+        self.questions.append((topics, reported))
 
 
 def known(asked: Asked | None, ids: Mapping[str, str]) -> tuple[Identities, ListMailbox]:
@@ -36,7 +36,7 @@ def known(asked: Asked | None, ids: Mapping[str, str]) -> tuple[Identities, List
     return Identities(plan, asked, box, 0.0, Events(plan.name, plan.group, ())), box
 
 
-def told(identities: Identities, at: float, topic_id: str | None) -> list[str]:
+def reported(identities: Identities, at: float, topic_id: str | None) -> list[str]:
     """An answer that was asked for and came at this time; None: the question failed."""
     return identities.answered(TopicIdsAnswer({} if topic_id is None else {"t": topic_id}, at), at)
 
@@ -95,7 +95,7 @@ def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> 
     assert len(asked.questions) == 2
     identities.step(1.0 + CONNECT_TIMEOUT_S)
     assert len(asked.questions) == 3, "no answer came: it is not given up"
-    assert told(identities, 1.0 + CONNECT_TIMEOUT_S, "A") == []
+    assert reported(identities, 1.0 + CONNECT_TIMEOUT_S, "A") == []
     assert identities.belongs("t", "A", 1.0) is True
     identities.step(1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
     assert len(asked.questions) == 4, "the last one that was due before the id was known"
@@ -107,32 +107,32 @@ def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> 
 def test_the_first_answer_about_an_unknown_topic_does_not_yet_decide_about_a_commit() -> None:
     identities, _ = known(Asked(), {})
     assert identities.belongs("t", "A", 1.0) is None
-    told(identities, 2.0, "B")
+    reported(identities, 2.0, "B")
     assert identities.belongs("t", "A", 1.0) is None, "the broker that answered may be behind the others"
-    told(identities, 3.0, "B")
+    reported(identities, 3.0, "B")
     assert identities.belongs("t", "A", 1.0) is False
     assert identities.recreated == set()
 
 
 def test_a_topic_that_was_unknown_at_the_start_is_noticed_when_it_is_recreated() -> None:
     identities, _ = known(Asked(), {})
-    told(identities, 1.0, "A")
-    assert told(identities, 60.0, "B") == []
-    assert told(identities, 60.0 + CONFIRM_S, "B") == ["t"]
+    reported(identities, 1.0, "A")
+    assert reported(identities, 60.0, "B") == []
+    assert reported(identities, 60.0 + CONFIRM_S, "B") == ["t"]
 
 
 def test_a_changed_id_counts_when_two_answers_agree_and_are_far_enough_apart() -> None:
     asked = Asked()
     identities, _ = known(asked, {"t": "A"})
-    assert told(identities, 1.0, "B") == []
+    assert reported(identities, 1.0, "B") == []
     identities.step(1.0 + CONFIRM_S - 0.1)
     assert asked.questions == []
     identities.step(1.0 + CONFIRM_S)
     assert len(asked.questions) == 1, "the second one is asked for as soon as it can count"
-    assert told(identities, CONFIRM_S, "B") == [], "too soon after the first"
-    assert told(identities, CONFIRM_S + 0.5, None) == [], "no answer"
+    assert reported(identities, CONFIRM_S, "B") == [], "too soon after the first"
+    assert reported(identities, CONFIRM_S + 0.5, None) == [], "no answer"
     assert identities.ids == {"t": "A"}
-    assert told(identities, CONFIRM_S + 1.0, "B") == ["t"]
+    assert reported(identities, CONFIRM_S + 1.0, "B") == ["t"]
     assert identities.ids == {"t": "B"}
     assert identities.recreated == {"t"}
 
@@ -140,36 +140,38 @@ def test_a_changed_id_counts_when_two_answers_agree_and_are_far_enough_apart() -
 @pytest.mark.parametrize("contrary", ["A", "C"])
 def test_a_contrary_answer_in_between_counts_against_it(contrary: str) -> None:
     identities, _ = known(Asked(), {"t": "A"})
-    assert told(identities, 1.0, "B") == []
-    assert told(identities, 3.0, contrary) == []
-    assert told(identities, 1.0 + CONFIRM_S, "B") == []
+    assert reported(identities, 1.0, "B") == []
+    assert reported(identities, 3.0, contrary) == []
+    assert reported(identities, 1.0 + CONFIRM_S, "B") == []
     assert identities.ids == {"t": "A"}
-    assert told(identities, 1.0 + 2 * CONFIRM_S, "B") == ["t"]
+    assert reported(identities, 1.0 + 2 * CONFIRM_S, "B") == ["t"]
 
 
 def test_an_answer_that_a_later_one_has_overtaken_is_ignored() -> None:
     identities, _ = known(Asked(), {"t": "A"})
-    assert told(identities, 1.0, "B") == []
+    assert reported(identities, 1.0, "B") == []
     identities.answered(TopicIdsAnswer({"t": "A"}, 0.5), 2.0)
-    assert told(identities, 1.0 + CONFIRM_S, "B") == ["t"], "what was asked for before the first answer is not contrary"
+    assert reported(identities, 1.0 + CONFIRM_S, "B") == ["t"], (
+        "what was asked for before the first answer is not contrary"
+    )
 
 
 def test_an_id_that_was_given_up_does_not_come_back_within_a_minute_but_may_later() -> None:
     identities, _ = known(Asked(), {"t": "A"})
-    told(identities, 0.0, "B")
-    assert told(identities, CONFIRM_S, "B") == ["t"]
+    reported(identities, 0.0, "B")
+    assert reported(identities, CONFIRM_S, "B") == ["t"]
     for at in (CONFIRM_S + 1, 2 * CONFIRM_S + 2):
-        assert told(identities, at, "A") == [], "a broker is behind the others"
+        assert reported(identities, at, "A") == [], "a broker is behind the others"
     assert identities.ids == {"t": "B"}
     late = CONFIRM_S + FORMER_S
-    assert told(identities, late, "A") == []
-    assert told(identities, late + CONFIRM_S, "A") == ["t"], "no id is banned for ever"
+    assert reported(identities, late, "A") == []
+    assert reported(identities, late + CONFIRM_S, "A") == ["t"], "no id is banned forever"
 
 
 def test_only_an_answer_that_was_asked_for_after_the_event_decides() -> None:
     asked = Asked()
     identities, _ = known(asked, {"t": "A"})
-    told(identities, 10.0, "A")
+    reported(identities, 10.0, "A")
     assert identities.belongs("t", "B", 11.0) is None, "however fresh it is"
     identities.step(11.0)
     assert len(asked.questions) == 1
@@ -177,16 +179,16 @@ def test_only_an_answer_that_was_asked_for_after_the_event_decides() -> None:
     assert identities.belongs("t", "B", 11.0) is None, "a question that failed is no answer"
     identities.step(11.5)
     assert len(asked.questions) == 2, "so it is asked again"
-    told(identities, 12.0, "A")
+    reported(identities, 12.0, "A")
     assert identities.belongs("t", "B", 11.0) is False
 
 
 def test_a_commit_under_the_new_id_waits_until_that_is_confirmed() -> None:
     identities, _ = known(Asked(), {"t": "A"})
     assert identities.belongs("t", "B", 1.0) is None
-    told(identities, 1.1, "B")
+    reported(identities, 1.1, "B")
     assert identities.belongs("t", "B", 1.0) is None
-    told(identities, 1.2 + CONFIRM_S, "B")
+    reported(identities, 1.2 + CONFIRM_S, "B")
     assert identities.belongs("t", "B", 1.0) is True
     assert identities.belongs("t", "A", 1.0) is False
 

@@ -239,7 +239,7 @@ def test_an_exit_in_a_task_that_a_handler_awaits_is_its_failure_and_halts_the_ap
     [first, second] = [one for one in found if isinstance(one, Run)]
     assert type(error).__name__ in halt.reason
     assert first.failure is error
-    assert (second.done, second.failure) == (1, None), "the event loop goes on"
+    assert (second.done, second.failure) == (1, None), "the event loop continues"
 
 
 def test_an_exit_in_a_task_that_is_not_awaited_halts_the_app_and_the_event_loop_goes_on(

@@ -1,4 +1,4 @@
-"""A loop with a batch handler on ports that do as they are told: no threads, no broker, a clock that is set by hand."""
+"""A loop with a batch handler on ports that do as configured: no threads, no broker, a clock that is set by hand."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ class World:
 
     @property
     def out(self) -> list[list[str]]:
-        """What workers have in hand."""
+        """What workers have in flight."""
         return [[(one.value() or b"").decode() for one in run.messages] for run in self.workers.out]
 
     @property
@@ -299,7 +299,7 @@ class World:
         return [run for run in self.workers.out if isinstance(run, Batch)]
 
     @property
-    def buried(self) -> list[str]:
+    def dead_lettered(self) -> list[str]:
         """The values of the letters, in the order in which they were sent."""
         found = []
         for one in self.sink.sent:

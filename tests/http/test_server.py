@@ -87,9 +87,9 @@ def test_a_change_needs_the_token(pages: Pages, authorization: str, status: int)
     without = Pages(LocalApp("shop"))
     refused = without(HttpRequest("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
     assert refused.status == 403
-    told = refused.body.decode()
-    assert "KEEPFAST_CONTROL_TOKEN" in told
-    assert mask(told) == told, "what to do is not taken for a secret"
+    reported = refused.body.decode()
+    assert "KEEPFAST_CONTROL_TOKEN" in reported
+    assert mask(reported) == reported, "what to do is not taken for a secret"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_request_that_trickles_ends_at_its_deadline(monkeypatch: pytest.Monkey
                 continue
             except OSError:
                 ended = True
-    assert ended, "it could have gone on for ever"
+    assert ended, "it could have gone on forever"
 
 
 def test_probes_are_answered_while_everything_else_is_busy() -> None:
@@ -218,8 +218,8 @@ def test_the_log_names_the_address_that_it_is_bound_to(pages: Pages, caplog: pyt
     server.stop()
     port = urlsplit(server.url).port
     assert server.address == f"0.0.0.0:{port}"
-    (said,) = [one.getMessage() for one in caplog.records if "health_served" in one.getMessage()]
-    assert f"0.0.0.0:{port}" in said
+    (printed,) = [one.getMessage() for one in caplog.records if "health_served" in one.getMessage()]
+    assert f"0.0.0.0:{port}" in printed
 
 
 def test_a_socket_in_the_file_system_serves_too_and_gives_what_a_supervisor_wants(tmp_path: Path, pages: Pages) -> None:
@@ -261,14 +261,14 @@ def settings_of(environ: dict[str, str]) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("told", "required", "starts"),
+    ("reported", "required", "starts"),
     [(True, None, False), (True, "false", True), (False, None, True), (False, "true", False)],
 )
-def test_a_port_in_use_is_an_error_if_it_was_configured(told: bool, required: str | None, starts: bool) -> None:
+def test_a_port_in_use_is_an_error_if_it_was_configured(reported: bool, required: str | None, starts: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         environ = {"KEEPFAST_HEALTH_HOST": "127.0.0.1"}
-        environ |= {"HEALTH_CHECK_PORT": str(port)} if told else {}
+        environ |= {"HEALTH_CHECK_PORT": str(port)} if reported else {}
         environ |= {"KEEPFAST_HEALTH_REQUIRED": required} if required else {}
         settings = settings_of(environ)
         settings = replace(settings, health=replace(settings.health, port=port))  # as if it were the default

@@ -187,19 +187,19 @@ def test_properties_that_the_client_does_not_take_are_a_configuration_error() ->
 
 @pytest.mark.timing
 def test_ids_are_reported_to_the_caller_without_blocking(admin: KafkaAdmin, topic: Topic) -> None:
-    name, told = topic(), list[dict[str, str]]()
+    name, reported = topic(), list[dict[str, str]]()
     facts = admin.topics([name], 10.0)[name]
     assert facts is not None
     asked_at = time.monotonic()
-    admin.ask([name, "no-such-topic"], lambda ids: told.append(dict(ids)))
+    admin.ask([name, "no-such-topic"], lambda ids: reported.append(dict(ids)))
     assert time.monotonic() - asked_at < 1.0
-    wait_until(lambda: told, "the answer comes")
-    assert told == [{name: facts.topic_id}]
+    wait_until(lambda: reported, "the answer comes")
+    assert reported == [{name: facts.topic_id}]
 
 
 def test_an_unanswered_request_for_ids_raises_nothing() -> None:
     nowhere = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
-    nowhere.ask(["t"], lambda _: pytest.fail("nobody is there"))
+    nowhere.ask(["t"], lambda _: pytest.fail("none is there"))
 
 
 def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_reported_as_such(
@@ -211,5 +211,5 @@ def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_repo
     answers: SimpleQueue[Mapping[str, int | None]] = SimpleQueue()
     admin.ask_depths({name: 2, f"{name}.none": 1}, answers.put)
     assert answers.get(timeout=DEADLINE_S) == {name: 2, f"{name}.none": None}
-    nobody = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
-    nobody.ask_depths({name: 2}, answers.put)  # neither raises nor waits
+    unreachable = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
+    unreachable.ask_depths({name: 2}, answers.put)  # neither raises nor waits

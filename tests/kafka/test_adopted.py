@@ -28,10 +28,10 @@ BEHAVED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"enable.auto.commit": False}, {"enable.auto.commit": True, "enable.auto.offset.store": True}]
+    "reported", [{}, {"enable.auto.commit": False}, {"enable.auto.commit": True, "enable.auto.offset.store": True}]
 )
-def test_a_consumer_that_stores_offsets_by_itself_is_refused_with_what_to_do(told: dict[str, Any]) -> None:
-    client = Consumer(NOWHERE | {"group.id": "g"} | told)
+def test_a_consumer_that_stores_offsets_by_itself_is_refused_with_what_to_do(reported: dict[str, Any]) -> None:
+    client = Consumer(NOWHERE | {"group.id": "g"} | reported)
     with pytest.raises(ConfigError, match=r'"enable.auto.offset.store": False'):
         AdoptedSource(client)
     client.close()
@@ -43,9 +43,9 @@ def test_a_consumer_that_does_not_is_taken_and_tells_its_group() -> None:
     client.close()
 
 
-@pytest.mark.parametrize(("told", "static"), [({}, False), ({"group.instance.id": "till"}, True)])
-def test_it_is_known_whether_it_is_a_static_member(told: dict[str, str], static: bool) -> None:
-    client = Consumer(NOWHERE | {"group.id": "g"} | BEHAVED | told)
+@pytest.mark.parametrize(("reported", "static"), [({}, False), ({"group.instance.id": "till"}, True)])
+def test_it_is_known_whether_it_is_a_static_member(reported: dict[str, str], static: bool) -> None:
+    client = Consumer(NOWHERE | {"group.id": "g"} | BEHAVED | reported)
     assert AdoptedSource(client)._is_static is static
     client.close()
 

@@ -42,8 +42,8 @@ def made(kafka: TopicAdmin) -> Iterator[list[KafkaConsumer]]:
 
 
 def consumer(kafka: TopicAdmin, made: list[KafkaConsumer], **options: Any) -> KafkaConsumer:
-    told = {"bootstrap_servers": kafka.bootstrap, "group_id": "records", "enable_auto_commit": False, **options}
-    made.append(KafkaConsumer(**told))
+    reported = {"bootstrap_servers": kafka.bootstrap, "group_id": "records", "enable_auto_commit": False, **options}
+    made.append(KafkaConsumer(**reported))
     return made[-1]
 
 

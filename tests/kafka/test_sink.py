@@ -231,10 +231,10 @@ def test_a_client_that_failed_for_good_is_replaced_and_what_it_had_is_sent_again
     assert {number for number, mine in answers.items() if not isinstance(mine[0], Receipt)} == {1}
 
     def goes_through() -> bool:
-        told: list[Answer] = []
-        sink.send(Outgoing(easy, b"after it"), told.append)
-        wait_until(lambda: told)
-        return isinstance(told[0], Receipt)
+        reported: list[Answer] = []
+        sink.send(Outgoing(easy, b"after it"), reported.append)
+        wait_until(lambda: reported)
+        return isinstance(reported[0], Receipt)
 
     wait_until(goes_through)
     sink.close(5.0)

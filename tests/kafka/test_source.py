@@ -284,7 +284,7 @@ def test_partitions_that_the_listener_did_not_start_hand_out_nothing(
     before.source.commit([Position(TopicPartition(name, 0), 2)])
     drive([before], lambda: before.outcomes)
     before.source.close()
-    member = join(name, group)  # left to itself, the client would go on at 2
+    member = join(name, group)  # left to itself, the client would continue at 2
 
     def fail(places: Places) -> list[Position]:
         raise LookupError("before start")

@@ -99,9 +99,9 @@ def test_a_broker_without_kip_848_gets_a_classic_member(older: KafkaBroker, capl
         member.source.commit([Position(TopicPartition(name, 0), 5)])
         drive([member], lambda: member.outcomes)
         assert member.outcomes[0].failed == ()
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("group_protocol_classic" in line for line in said) == 1
-    assert not any("fatal" in line.lower() for line in said)
+    printed = [record.getMessage() for record in caplog.records]
+    assert sum("group_protocol_classic" in line for line in printed) == 1
+    assert not any("fatal" in line.lower() for line in printed)
 
 
 def test_and_one_that_insists_on_kip_848_is_reported_so(older: KafkaBroker) -> None:

@@ -28,7 +28,7 @@ PROCESSED = f'orders_payment_processed_total{{status="success",{OWN},{AT}}}'
 ERRORS = f'orders_payment_error_count_total{{error_type="E",error_classification="retryable",{OWN},{AT}}}'
 LETTERS = f'orders_payment_dlq_count_total{{error_type="E",error_classification="retryable",{OWN},{AT}}}'
 UNPUBLISHED = f"orders_payment_dlq_publish_failure_total{{{OWN},{AT}}}"
-BURIED = f'kafka_dlq_messages_total{{dead_letter_topic="orders.payment.dlq",{OWN},{AT}}}'
+DEAD_LETTERED = f'kafka_dlq_messages_total{{dead_letter_topic="orders.payment.dlq",{OWN},{AT}}}'
 LAG = f'kafka_consumer_lag{{partition="0",{OWN},{AT}}}'
 OTHER_LAG = f'kafka_consumer_lag{{partition="1",{OWN},{AT}}}'
 OLDEST = f'kafka_consumer_lag_seconds{{partition="0",{OWN},{AT}}}'
@@ -54,7 +54,7 @@ WELL = {
     INFO: "1x1800",
     PROCESSED: "0+600x1800",
     UNPUBLISHED: "0x1800",
-    BURIED: "0x1800",
+    DEAD_LETTERED: "0x1800",
     LAG: "90+1x5 90x1790",
     OLDEST: "0x1800",
     STUCK: "0x1800",
@@ -98,14 +98,14 @@ STORIES = {
     "4 % errors": Story({ERRORS: "0+24x60"}),
     "errors while nothing gets through": Story({ERRORS: "0+1x60", PROCESSED: "5x60"}, {ERROR_RATE}),
     "6 % errors for two minutes": Story({ERRORS: "0x20 0+36x2 72x60"}),
-    "2 % letters": Story({LETTERS: "0+12x60", BURIED: "0+12x60"}, {LETTER_RATE, LETTER, MANY_LETTERS}),
-    "half a percent letters": Story({LETTERS: "0+3x60", BURIED: "0+3x60"}, {LETTER, MANY_LETTERS}),
-    "one new letter": Story({BURIED: "0x25 1x60"}, {LETTER}),
-    "ten new letters": Story({BURIED: "0x25 10x60"}, {LETTER}),
-    "eleven new letters": Story({BURIED: "0x25 11x60"}, {LETTER, MANY_LETTERS}),
-    "letters before the first scrape": Story({BURIED: "_x25 500x60"}, {LETTER, MANY_LETTERS}),
-    "one letter after a restart": Story({BURIED: "50x25 0x2 1x60"}, {LETTER}),
-    "letters of a quarter of an hour ago": Story({BURIED: "0x14 11x60"}),
+    "2 % letters": Story({LETTERS: "0+12x60", DEAD_LETTERED: "0+12x60"}, {LETTER_RATE, LETTER, MANY_LETTERS}),
+    "half a percent letters": Story({LETTERS: "0+3x60", DEAD_LETTERED: "0+3x60"}, {LETTER, MANY_LETTERS}),
+    "one new letter": Story({DEAD_LETTERED: "0x25 1x60"}, {LETTER}),
+    "ten new letters": Story({DEAD_LETTERED: "0x25 10x60"}, {LETTER}),
+    "eleven new letters": Story({DEAD_LETTERED: "0x25 11x60"}, {LETTER, MANY_LETTERS}),
+    "letters before the first scrape": Story({DEAD_LETTERED: "_x25 500x60"}, {LETTER, MANY_LETTERS}),
+    "one letter after a restart": Story({DEAD_LETTERED: "50x25 0x2 1x60"}, {LETTER}),
+    "letters of a quarter of an hour ago": Story({DEAD_LETTERED: "0x14 11x60"}),
     "a lag of 100, financial": Story({LAG: "100x60"}),
     "a lag of 101, financial": Story({LAG: "101x60"}, {LAGS}),
     "a lag of 101 for two minutes": Story({LAG: "0x28 101x2"}),

@@ -99,9 +99,9 @@ def test_thresholds_are_settings_of_each_consumer() -> None:
 
 
 def test_problems_are_reported_at_once() -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         settings_of(charge={**CHARGE, "alerts": {"lag_warning": 50_000, "for_s": 60}})
-    assert "lag_warning (50,000) must not be above lag_critical (1,000)" in str(told.value)
+    assert "lag_warning (50,000) must not be above lag_critical (1,000)" in str(reported.value)
     with pytest.raises(ConfigError, match="'KeepfastNever', which is not an alert"):
         alerts_of(settings_of(charge={**CHARGE, "alerts": {"without": ["KeepfastNever"]}}))
 

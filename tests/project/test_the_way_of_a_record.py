@@ -2,7 +2,7 @@
 
 A file counts if one of its frames holds the record, its run, its partition or its commit position between leaving the
 client and the confirmation of its commit. Frames that hold a partition when
-nothing is in hand, too, are housekeeping.
+nothing is in flight, too, are housekeeping.
 """
 
 from __future__ import annotations

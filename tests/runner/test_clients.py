@@ -86,10 +86,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def refused(**told: Any) -> str:
+def refused(**reported: Any) -> str:
     ended: list[str] = []
     runner = KafkaConsumerRunner(
-        process_message=print, cleanup_callback=lambda: ended.append("cleaned up"), **{"topics": "a.b"} | told
+        process_message=print, cleanup_callback=lambda: ended.append("cleaned up"), **{"topics": "a.b"} | reported
     )
     with pytest.raises(ConfigError) as caught:
         runner.run()
@@ -113,14 +113,14 @@ def test_what_a_factory_says_goes_before_the_environment(monkeypatch: pytest.Mon
     monkeypatch.setenv("KAFKA_CONSUMER_GROUP", "from-outside")
     monkeypatch.setenv("KAFKA_BROKERS", "outside:9092")
     monkeypatch.setenv("KEEPFAST_SHUTDOWN_TIMEOUT_S", "7")
-    told = {"group.id": "told"}
-    runner = KafkaConsumerRunner(consumer_factory=lambda: NOWHERE | told, process_message=print, topics="a.b")
+    reported = {"group.id": "reported"}
+    runner = KafkaConsumerRunner(consumer_factory=lambda: NOWHERE | reported, process_message=print, topics="a.b")
     settings = runner.settings()
     own = settings.consumers["runner"]
-    assert (settings.kafka.brokers, own.group, own.topics) == (("127.0.0.1:1",), "told", ("a.b",))
+    assert (settings.kafka.brokers, own.group, own.topics) == (("127.0.0.1:1",), "reported", ("a.b",))
     assert settings.shutdown.timeout_s == 7
     assert own.concurrency == 1
-    told.clear()
+    reported.clear()
     assert runner.settings().consumers["runner"].group == "from-outside"
 
 

@@ -35,14 +35,14 @@ def run_of(message: Message) -> Run:
 
 
 def hooks(process: Callable[[Any], Any] = lambda message: None, **more: Any) -> Hooks:
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "message_factory": None,
         "message_context": None,
         "rate_limit_min_delay_ms": None,
         "logger": None,
         "one_at_a_time": True,
     }
-    return Hooks(process_message=process, **told | more)
+    return Hooks(process_message=process, **reported | more)
 
 
 def call(made: Hooks, value: bytes | None = b'{"n": 1}') -> None:
@@ -178,9 +178,9 @@ def test_a_failure_is_logged_with_the_users_logger_and_context() -> None:
     logger, log = logging.getLogger("tests.runner.mine"), LogCapture("tests.runner.mine")
     log.attach()
     adapter: Any = logging.LoggerAdapter(logger, {})
-    for said in (logger, adapter):
+    for printed in (logger, adapter):
         with pytest.raises(ProcessingFailed):
-            call(hooks(lambda message: False, logger=said, message_context=lambda message: f"n={message['n']}\nx"))
+            call(hooks(lambda message: False, logger=printed, message_context=lambda message: f"n={message['n']}\nx"))
     with pytest.raises(ProcessingFailed):
         call(hooks(lambda message: False, logger=logger, message_context=lambda message: message["m"]))
     with pytest.raises(DecodeError):
@@ -218,7 +218,7 @@ def test_every_problem_of_the_hooks_is_reported_before_anything_starts() -> None
     }
     with pytest.raises(ConfigError) as caught:
         KafkaConsumerRunner(**wrong)
-    said = " ".join(caught.value.problems)
+    printed = " ".join(caught.value.problems)
     assert len(caught.value.problems) == 7
     for part in (
         "consumer_factory cannot be called as consumer_factory()",
@@ -229,7 +229,7 @@ def test_every_problem_of_the_hooks_is_reported_before_anything_starts() -> None
         "cleanup_callback must be a function; got something of type int",
         "logger must be a logging.Logger",
     ):
-        assert part in said
+        assert part in printed
 
 
 def test_functions_with_an_unknown_signature_are_accepted() -> None:

@@ -18,7 +18,7 @@ from tests.runner.test_hooks import PLACE, hooks, record, run_of
 from tests.support.waiting import DEADLINE_S
 
 Outcome = Receipt | SinkError
-BURY = DeadLetter("because", "X")
+VERDICT = DeadLetter("because", "X")
 
 
 def failed_record(value: bytes | None = b'{"n": 1}', failures: int = 1) -> FailedRecord:
@@ -33,10 +33,10 @@ def publisher(publish: Any, made: Hooks | None = None) -> HookPublisher:
 
 
 def outcome_of(publish: Any, one: FailedRecord | None = None, error: BaseException | None = None) -> Outcome:
-    told: SimpleQueue[Outcome] = SimpleQueue()
+    reported: SimpleQueue[Outcome] = SimpleQueue()
     letters = publisher(publish)
-    letters.send(letters.letter(one or failed_record(), error or ValueError("x"), BURY), told.put)
-    return told.get(timeout=DEADLINE_S)
+    letters.send(letters.letter(one or failed_record(), error or ValueError("x"), VERDICT), reported.put)
+    return reported.get(timeout=DEADLINE_S)
 
 
 @pytest.mark.parametrize("word", [None, True])
@@ -89,22 +89,22 @@ def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:
 
     made = hooks(process)
     message = record()
-    told: SimpleQueue[Outcome] = SimpleQueue()
+    reported: SimpleQueue[Outcome] = SimpleQueue()
     worker = threading.Thread(target=made.call, args=(message, run_of(message)))
     worker.start()
     assert began.wait(DEADLINE_S)
     letters = publisher(publish, made)
-    letters.send(letters.letter(failed_record(), ValueError(), BURY), told.put)
+    letters.send(letters.letter(failed_record(), ValueError(), VERDICT), reported.put)
     with pytest.raises(Empty):
-        told.get(timeout=0.2)
+        reported.get(timeout=0.2)
     may_end.set()
-    told.get(timeout=DEADLINE_S)
+    reported.get(timeout=DEADLINE_S)
     worker.join(DEADLINE_S)
     assert [order.get(timeout=DEADLINE_S), order.get(timeout=DEADLINE_S)] == ["processed", "published on runner-dlq"]
 
 
 def test_records_that_are_no_letters_go_the_usual_way() -> None:
     letters = publisher(lambda message, error, retry_count: True)
-    told: list[Outcome] = []
-    letters.send(Outgoing("orders.retry", b"v"), told.append)
-    assert isinstance(told[0], SinkError)
+    reported: list[Outcome] = []
+    letters.send(Outgoing("orders.retry", b"v"), reported.append)
+    assert isinstance(reported[0], SinkError)

@@ -60,8 +60,8 @@ def settings_under(environ: Mapping[str, str], folder: Path) -> Settings:
 def test_its_variables_are_settings_and_every_pod_is_a_static_member(tmp_path: Path) -> None:
     [instance] = CONTAINER["env"]
     assert instance["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-    told = {**KUBERNETES["ConfigMap"]["data"], instance["name"]: "shop-pay-3"}
-    settings = settings_under(told, tmp_path)
+    reported = {**KUBERNETES["ConfigMap"]["data"], instance["name"]: "shop-pay-3"}
+    settings = settings_under(reported, tmp_path)
     own = settings.consumers["handle"]
     assert (own.group_instance_id, own.group, own.topics) == ("shop-pay-3", NAMES.group, (NAMES.topic,))
     assert (settings.app.env, settings.health.port, settings.warnings) == ("production", 8080, ())
@@ -80,8 +80,8 @@ def test_the_stop_timeout_is_longer_than_the_drain(tmp_path: Path) -> None:
     *_, pre_stop_s = CONTAINER["lifecycle"]["preStop"]["exec"]["command"]
     assert POD["terminationGracePeriodSeconds"] >= drain_s + float(pre_stop_s) + SPARE_S
     service = unit()["Service"]
-    told = dict(part.split("=", 1) for part in service["Environment"].split())
-    drain_s = settings_under(told, tmp_path).shutdown.timeout_s
+    reported = dict(part.split("=", 1) for part in service["Environment"].split())
+    drain_s = settings_under(reported, tmp_path).shutdown.timeout_s
     assert float(service["TimeoutStopSec"]) >= drain_s + SPARE_S
     grace = COMPOSE["services"]["consumer"]["stop_grace_period"]
     assert float(grace.removesuffix("s")) >= settings_under({}, tmp_path).shutdown.timeout_s + SPARE_S
@@ -187,8 +187,8 @@ def test_compose_waits_for_what_the_consumer_needs(tmp_path: Path) -> None:
 def test_the_probes_in_the_documentation_are_those_of_the_manifest() -> None:
     page = (ROOT / "docs/how-to/monitor.md").read_text()
     [block] = re.findall(r'```yaml title="in a Kubernetes container"\n(.*?)```', page, re.DOTALL)
-    told = yaml.safe_load(block)
-    assert {name: probe["httpGet"]["path"] for name, probe in told.items()} == {
+    reported = yaml.safe_load(block)
+    assert {name: probe["httpGet"]["path"] for name, probe in reported.items()} == {
         name: CONTAINER[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")
     }
 

@@ -47,7 +47,7 @@ class Findings:
         assert self.needless == [], "records started again although they were committed"
 
     def assert_committed_each(self) -> None:
-        """The promise of commit="each": a lane goes on only when its last record is committed."""
+        """The promise of commit="each": a lane continues only when its last record is committed."""
         assert self.unconfirmed == [], "lanes went on before their last record was committed"
 
     def assert_exactly_once(self) -> None:
@@ -60,7 +60,7 @@ def reconcile(
 ) -> Findings:
     """Look at everything that happened in the scene so far.
 
-    `finished_otherwise`: records whose terminal fact is not the end of a handler (buried, discarded). `zombies`:
+    `finished_otherwise`: records whose terminal fact is not the end of a handler (dead-lettered, discarded). `zombies`:
     processes that were frozen past their session; what they start from memory before they notice is not held against
     them.
     """

@@ -58,13 +58,13 @@ class Running:
     """The runner in a thread, from entering to leaving; leaving stops it and demands a clean end."""
 
     def __init__(self, kind: Kind, broker: TopicAdmin, topic: str, **hooks: Any) -> None:
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "consumer_factory": factory_of(kind, broker, topic),
             "retry_config": QUICK,
             "topics": None if kind == "kafka-python" else topic,
             "settings": {"shutdown": {"timeout_s": 10}},
         }
-        self.runner = KafkaConsumerRunner(**told | hooks)
+        self.runner = KafkaConsumerRunner(**reported | hooks)
         self.runner._leave = self._would_exit  # type: ignore[method-assign]
         self.log = LogCapture()
         self.outcome: list[Any] = []

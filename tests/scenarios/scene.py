@@ -44,12 +44,12 @@ class Work:
     def payload(self, number: int) -> bytes | None:
         if self.tombstone or self.value is not None:
             return self.value
-        said: dict[str, Any] = {"id": number, "sleep_s": self.sleep_s}
+        printed: dict[str, Any] = {"id": number, "sleep_s": self.sleep_s}
         if self.gate is not None:
-            said |= {"gate": str(self.gate), "manners": self.manners}
+            printed |= {"gate": str(self.gate), "manners": self.manners}
         if self.failures:
-            said |= {"failures": self.failures, "error": self.error, "after_s": self.after_s, "code": self.code}
-        return json.dumps(said).encode()
+            printed |= {"failures": self.failures, "error": self.error, "after_s": self.after_s, "code": self.code}
+        return json.dumps(printed).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Scene:
         bootstrap: str | None = None,
         arguments: Sequence[str] = (),
     ) -> Member:
-        """One more member of the group, with a short session unless the settings say otherwise; started unless told."""
+        """One more member of the group, with a short session unless the settings say otherwise; started by default."""
         base: dict[str, object] = {
             **(SHORT_SESSION if self.group_protocol == "classic" else NEW_PROTOCOL),
             "kafka.brokers": bootstrap or self.broker.bootstrap,

@@ -1,5 +1,5 @@
-"""A final failure of a batch is the fault of some of its records only: they are found, or named, and buried; all others
-are done, and with a handler that is one transaction a call each of them exactly once.
+"""A final failure of a batch is the fault of some of its records only: they are found, or named, and dead-lettered; all
+others are done, and with a handler that is one transaction a call each of them exactly once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""P1, P4: every second record is buried when the only broker is killed; it comes back after 20 s. Nothing is lost, and
-each letter is there once, but for those whose acknowledgement the outage may have swallowed.
+"""P1, P4: every second record is dead-lettered when the only broker is killed; it comes back after 20 s. Nothing is
+lost, and each letter is there once, but for those whose acknowledgement the outage may have swallowed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """P1, P2: records that retention deleted before they were processed are a loss that nobody can undo: it is said aloud,
-and the group goes on at the beginning of what is left. The position never moves silently.
+and the group continues at the beginning of what is left. The position never moves silently.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def test_it_goes_on_at_the_beginning_also_with_latest(client: Client, topic: Top
         client.produce(name, numbered(5, start=20))
         wait_until(lambda: client.committed("scenario.work", name)[0] == 25, "new records are processed")
     assert seen == numbered(25)[8:]
-    (said,) = running.log.of("partition_reset")
-    assert said.level == "error"
+    (printed,) = running.log.of("partition_reset")
+    assert printed.level == "error"
     place = {"topic": name, "partition": 0, "offset": 3}
-    assert said.fields.items() >= {**place, "policy": policy, "reason": "offset_out_of_range"}.items()
+    assert printed.fields.items() >= {**place, "policy": policy, "reason": "offset_out_of_range"}.items()
 
 
 def test_with_policy_error_the_app_halts_and_commits_nothing(client: Client, topic: TopicFactory) -> None:
@@ -59,7 +59,7 @@ def test_with_policy_error_the_app_halts_and_commits_nothing(client: Client, top
         wait_until(lambda: running.ended, "the app ends by itself")
     assert seen == []
     assert client.committed("scenario.work", name)[0] == 3
-    assert [said.level for said in running.log.of("partition_reset")] == ["error"]
+    assert [printed.level for printed in running.log.of("partition_reset")] == ["error"]
 
 
 def test_an_offset_beyond_the_end_is_reset_too(client: Client, topic: TopicFactory) -> None:
@@ -73,6 +73,6 @@ def test_an_offset_beyond_the_end_is_reset_too(client: Client, topic: TopicFacto
         seen.append(value)
 
     with RunningApp(app) as running:
-        wait_until(lambda: client.committed("scenario.work", name)[0] == 5, "it began anew")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 5, "it began again")
     assert seen == numbered(5)
     assert len(running.log.of("partition_reset")) == 1

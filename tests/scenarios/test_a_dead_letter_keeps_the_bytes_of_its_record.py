@@ -80,7 +80,7 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
         assert (config["retention.ms"], config["cleanup.policy"]) == ("-1", "delete")
         ends = [sum(1 for partition, _ in places if partition == number) for number in range(PARTITIONS)]
         committed = [functools.partial(client.committed, "scenario.work", name, number) for number in range(PARTITIONS)]
-        wait_until(lambda: [ask()[0] for ask in committed] == ends, "all are buried and committed")
+        wait_until(lambda: [ask()[0] for ask in committed] == ends, "all are dead-lettered and committed")
     letters = client.read(f"{name}.dlq", len(records), partitions=PARTITIONS)
     found = {}
     for letter in letters:

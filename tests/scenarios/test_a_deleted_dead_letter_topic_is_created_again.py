@@ -1,5 +1,5 @@
 """P1: the dead-letter topic is deleted under a running app. What it held is gone, by whoever's hand; nothing that is
-buried from then on is lost: the topic is made again as it was made at the start, and the letter is published.
+dead-lettered from then on is lost: the topic is made again as it was made at the start, and the letter is published.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_letters_after_it_are_in_the_new_topic(kafka: TopicAdmin, topic: TopicFa
         kafka.delete_topic(dead_letter_topic)
         client.produce(name, [NewRecord(b"after %d" % number, partition=number % 3) for number in range(30)])
         for partition, end in ((0, 10), (1, 10), (2, 11)):
-            wait_until(lambda p=partition, e=end: client.committed(GROUP, name, p)[0] == e, "all are buried")  # type: ignore[misc]
+            wait_until(lambda p=partition, e=end: client.committed(GROUP, name, p)[0] == e, "all are dead-lettered")  # type: ignore[misc]
         assert running.log.of("dead_letter_topic_recreated")
         assert not running.loop.failures.forwarder.status("dead-letter").red
     found = letters(kafka, dead_letter_topic, partitions=3)

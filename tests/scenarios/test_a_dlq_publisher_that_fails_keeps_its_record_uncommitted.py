@@ -1,4 +1,4 @@
-"""P1, 000 §2.3 and §4.1: no receipt, no commit: the record stays, the publisher is called again, others go on."""
+"""P1, 000 §2.3 and §4.1: no receipt, no commit: the record stays, the publisher is called again, others continue."""
 
 from __future__ import annotations
 
@@ -52,4 +52,4 @@ def test_a_dlq_publisher_that_fails_keeps_its_record_uncommitted(
         wait_until(lambda: committed() == [3, 3], "all is committed")
     assert published == [2]
     assert sorted(processed) == [0, 1, 2, 3, 4, 5]
-    assert {said.fields["fault"] for said in running.log.of("dead_letter_publish_failed")} == {"retry"}
+    assert {printed.fields["fault"] for printed in running.log.of("dead_letter_publish_failed")} == {"retry"}

@@ -55,7 +55,7 @@ def test_other_lanes_go_on_and_the_stuck_one_is_finished_once(
         )
         if order == "key":
             others = count - sum(1 for number in range(stuck, count) if number % 7 == stuck % 7)
-            wait_until(lambda: sum(at == 0 for at, *_ in list(seen)) == others, "and what has other keys goes on")
+            wait_until(lambda: sum(at == 0 for at, *_ in list(seen)) == others, "and what has other keys continues")
         free.set()
         wait_until(lambda: client.committed("scenario.work", name, 0)[0] == count, "the rest is handled")
     assert len(seen) == 2 * count, "nothing twice"

@@ -1,4 +1,4 @@
-"""P5: a second process takes over a static member's name: the first ends with its own exit code, the second goes on."""
+"""P5: a second process takes over a static member's name: the first ends with its exit code, the second continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_a_fenced_static_member_ends_with_code_6(make_scene: MakeScene) -> None:
     [in_hand] = scene.send([Work(partition=0, gate=gate)])
     static = {"consumer.group_instance_id": "the-only-one"}
     first = scene.member(static)
-    wait_until(scene.journal.started, "the first has a record in hand")
+    wait_until(scene.journal.started, "the first has a record in flight")
 
     second = scene.member(static).wait_assigned(2)
     assert first.wait(DEADLINE_S) == 6

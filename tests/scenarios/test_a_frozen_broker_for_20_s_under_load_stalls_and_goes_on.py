@@ -1,5 +1,5 @@
 """P1-P4: the broker answers nothing for 20 s (SIGSTOP). The consumer holds, its loop keeps turning, and afterwards it
-goes on where it was: nothing is lost, nothing is repeated, the order is kept, no rebalance was caused.
+continues where it was: nothing is lost, nothing is repeated, the order is kept, no rebalance was caused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """P1: Kafka takes no letter and the spool's disk is full: the record stays unfinished, health is red, both are tried
-again and again; other partitions go on. Room on either side, and everything is made up for.
+again and again; other partitions continue. Room on either side, and everything is made up for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             stuck_at = client.committed(GROUP, name)[0] or 0
             assert 0 < stuck_at < BAD
             client.produce(name, [NewRecord(b"v", partition=1) for _ in range(50)])
-            wait_until(lambda: client.committed(GROUP, name, 1)[0] == 50, "the other partition goes on")
+            wait_until(lambda: client.committed(GROUP, name, 1)[0] == 50, "the other partition continues")
             wait_until(lambda: len(running.log.of("spool_write_failed")) >= 3, "it is tried again and again")
             assert client.committed(GROUP, name)[0] == stuck_at
             if relief == "room on the disk":

@@ -17,7 +17,7 @@ def test_a_handler_slower_than_max_poll_interval_is_not_evicted(make_scene: Make
     member.wait_assigned(2)
     scene.send([Work(partition=0, sleep_s=HANDLER_S), Work(partition=0)])
     scene.send(Work(partition=1, sleep_s=0.1) for _ in range(70))
-    wait_until(lambda: len(scene.journal.ended()) >= 70, "the other partition goes on")
+    wait_until(lambda: len(scene.journal.ended()) >= 70, "the other partition continues")
 
     scene.wait_all_ended()
     scene.wait_committed()

@@ -1,5 +1,5 @@
-"""`timeout_s`: a handler that takes too long is cancelled or abandoned, its record is buried at once, and the rest goes
-on. What the handler still does is of no consequence.
+"""`timeout_s`: a handler that takes too long is cancelled or abandoned, its record is dead-lettered at once, and the
+rest goes on. What the handler still does is of no consequence.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def test_a_thread_is_abandoned_and_everything_else_is_processed(
         gates.handle(value)
 
     with RunningApp(app) as inside:
-        wait_until(lambda: client.committed("scenario.work", name)[0] == 40, "all are done or buried, and committed")
+        wait_until(
+            lambda: client.committed("scenario.work", name)[0] == 40, "all are done or dead-lettered, and committed"
+        )
         assert inside.loop.overdue.abandoned(time.monotonic()) == 1
         assert not inside.loop.overdue.stuck
         assert gates.seen.count(b"hangs") == 1, "never again, whatever retries are left"
@@ -95,7 +97,7 @@ def test_a_fast_handler_that_hangs_on_the_loops_own_thread_times_out_too(
 
     with RunningApp(app) as inside:
         wait_until(
-            lambda: client.committed("scenario.work", name)[0] == 10_000, "all are done or buried, and committed"
+            lambda: client.committed("scenario.work", name)[0] == 10_000, "all are done or dead-lettered, and committed"
         )
         assert inside.loop.overdue.abandoned(time.monotonic()) == 1
         gates.opened.set()
@@ -163,12 +165,12 @@ def test_when_too_many_threads_are_abandoned_nothing_starts_until_one_is_back(
         assert inside.loop.overdue.stuck
         client.produce(name, [b"waits"])
         wait_until(lambda: any(len(one.buffer) for one in inside.loop.ownership), "the next record is there")
-        (said,) = inside.log.of("handler_overdue")
-        assert said.level == "error"
+        (printed,) = inside.log.of("handler_overdue")
+        assert printed.level == "error"
         assert sorted(gates.seen) == [b"hangs 1", b"hangs 2"]
         assert len(letters_of(client, name, 1)) == 1
         gates.opened.set()
-        wait_until(lambda: client.committed("scenario.work", name)[0] == 3, "it goes on")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 3, "it continues")
         wait_until(lambda: not inside.loop.overdue.stuck, "all is well again")
     assert client.edges(f"{name}.dlq") == (0, 1), "the second one had its end, and that counted"
 
@@ -183,7 +185,7 @@ def test_with_hold_the_lane_waits_and_the_result_counts(kafka: TopicAdmin, topic
 
     with RunningApp(app) as inside:
         wait_until(lambda: inside.log.of("handler_overdue"), "it is overdue")
-        wait_until(lambda: b"beside" in gates.ended, "other keys go on")
+        wait_until(lambda: b"beside" in gates.ended, "other keys continue")
         assert inside.loop.overdue.stuck
         assert gates.seen.count(b"behind") == 0
         gates.opened.set()

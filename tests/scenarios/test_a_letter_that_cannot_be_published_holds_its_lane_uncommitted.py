@@ -1,5 +1,5 @@
 """P1, P3: while a letter cannot be published, its record is not finished: the lane stays, nothing is committed past it,
-the handler does not run again, and other lanes go on. When the letter gets through, everything is made up for.
+the handler does not run again, and other lanes continue. When the letter gets through, everything is made up for.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ def test_a_paused_partition_stays_paused_when_its_topic_is_created_again(
         client.produce(name, numbered(3, start=100))
         wait_until(lambda: running.loop.intake.received[name] >= 23, "the new topic is read", timeout_s=90)
         client.produce(other, numbered(5))
-        wait_until(lambda: len(seen) == 25, "the other topic goes on")
+        wait_until(lambda: len(seen) == 25, "the other topic continues")
         assert {where for where, _ in seen[20:]} == {other}, "nothing of the paused partition has started"
         resumed = order(running, "resume")
         assert isinstance(resumed, CommandDone)
-        wait_until(lambda: len(seen) == 28, "the paused one goes on")
+        wait_until(lambda: len(seen) == 28, "the paused one continues")
     assert [value for _, value in seen[25:]] == numbered(3, start=100)

@@ -32,7 +32,7 @@ class Group:
     heir: Member
 
     def kill_mid_work(self) -> set[Id]:
-        """Freeze it to look: it must have something in hand when it dies. Returns that."""
+        """Freeze it to look: it must have something in flight when it dies. Returns that."""
         wait_until(lambda: len(self.scene.journal.ended(pid=self.victim.pid)) >= 40, "it has worked for a while")
 
         def caught() -> set[Id]:
@@ -43,7 +43,7 @@ class Group:
                 self.victim.thaw()
             return in_hand
 
-        in_hand = wait_until(caught, "it has something in hand")
+        in_hand = wait_until(caught, "it has something in flight")
         self.victim.kill()
         return in_hand
 
@@ -53,7 +53,7 @@ class Group:
         findings.assert_nothing_lost()
         started = Counter(entry.id for entry in journal.of("start"))
         again = {record for record, count in started.items() if count > 1}
-        assert in_hand <= again, "what it had in hand was begun anew"
+        assert in_hand <= again, "what it had in flight was begun again"
         assert again <= journal.started(pid=self.victim.pid), "nobody else repeats anything"
         if self.commit == "each":
             findings.assert_committed_each()

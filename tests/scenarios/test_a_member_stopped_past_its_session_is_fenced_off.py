@@ -1,8 +1,8 @@
 """P5, P2: a member slept through its session and wakes up with old results: they commit nothing, hold up nothing.
 
-In one group the results come when the member has been back for a while, in the other before it knows of its loss.
-With commit="each" it does not start anything of its lost partitions either: its lanes wait for commits that never come.
-With interval commits it may go on with what it has in memory until it hears of the loss. Two groups sleep at the same
+In one group the results come when the member has been back for a while, in the other before it knows of its loss. With
+commit="each" it does not start anything of its lost partitions either: its lanes wait for commits that never come. With
+interval commits it may continue with what it has in memory until it hears of the loss. Two groups sleep at the same
 time, so that the test waits for one session only.
 """
 
@@ -89,7 +89,7 @@ class Group:
         findings.assert_nothing_lost()
         assert set(findings.repeated) >= {one.id for one in self.in_hand}
         if self.commit == "each":
-            assert set(findings.repeated) == {one.id for one in self.in_hand}, "nothing but what it had in hand"
+            assert set(findings.repeated) == {one.id for one in self.in_hand}, "nothing but what it had in flight"
         assert [self.sleeper.stop(), self.heir.stop()] == [0, 0]
 
 

@@ -13,14 +13,14 @@ def test_a_member_that_halts_ends_the_app_with_code_4(make_scene: MakeScene) -> 
     gate = scene.gate()
     [in_hand] = scene.send([Work(partition=1, gate=gate)])
     member = scene.member()
-    wait_until(scene.journal.started, "a record is in hand")
+    wait_until(scene.journal.started, "a record is in flight")
     [halting, _] = scene.send([Work(partition=0, failures=1, error="halt"), Work(partition=0)])
     member.wait_event("consumer_halted", partition=0, offset=0)
     member.wait_event("drain_started")
     scene.open_gate(gate)
 
     assert member.wait(DEADLINE_S) == 4
-    assert scene.journal.ended() == {in_hand.id}, "what was in hand was finished, nothing new was started"
+    assert scene.journal.ended() == {in_hand.id}, "what was in flight was finished, nothing new was started"
     assert scene.committed() == {1: 1}, "and committed; the record that halted is not"
 
     after = scene.member({"consumer.order": "partition"})
@@ -45,7 +45,7 @@ def test_a_halt_of_one_consumer_drains_the_others(make_scene: MakeScene) -> None
         },
         app="pair.py",
     )
-    wait_until(left.journal.started, "the left consumer has a record in hand")
+    wait_until(left.journal.started, "the left consumer has a record in flight")
     right.send([Work(failures=1, error="halt")])
     member.wait_event("drain_started", consumer="left", in_flight=1)
     left.open_gate(gate)

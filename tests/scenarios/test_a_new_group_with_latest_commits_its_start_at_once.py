@@ -1,5 +1,5 @@
 """P1, P2: a group that begins at the end commits that place before any record comes, so that a record which arrives
-while nobody is there is not skipped by the next start.
+while none is there is not skipped by the next start.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A handler hangs without a time limit, its partition is revoked and comes back to the same process. What is in its
-lane waits for `stuck_after_s`, visible as the hold `stale_run`, and then goes on; nothing has to be restarted.
+lane waits for `stuck_after_s`, visible as the hold `stale_run`, and then continues; nothing has to be restarted.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_what_is_in_its_lane_goes_on_after_stuck_after_s(
     with RunningApp(app) as running, web_of(running) as web:
         assert handler.begun.wait(DEADLINE_S)
         take_away_and_give_back(kafka, name, running)
-        wait_until(lambda: client.is_committed(GROUP, name, 2), "the partition goes on")
+        wait_until(lambda: client.is_committed(GROUP, name, 2), "the partition continues")
         assert handler.of(0) == [0, 1], "in order"
         [waits] = running.log.of("partition_held")
         assert (waits.fields["topic"], waits.fields["partition"]) == (name, 0)
@@ -119,7 +119,7 @@ def test_while_it_waits_that_is_visible_and_nothing_else_waits(kafka: KafkaBroke
         [waits] = [one for one in web.get("/api/state").json["consumers"]["work"]["partitions"] if one["holds"]]
         assert (waits["partition"], waits["holds"]) == (0, ["stale_run"])
         client.produce(name, [NewRecord(b"v", b"other", partition=1)])
-        wait_until(lambda: client.is_committed(GROUP, name, 1, partition=1), "the other partition goes on")
+        wait_until(lambda: client.is_committed(GROUP, name, 1, partition=1), "the other partition continues")
         assert handler.of(0) == []
         handler.gate.set()
         wait_until(lambda: client.is_committed(GROUP, name, 2), "and so does this one, when the handler has ended")

@@ -65,7 +65,7 @@ def test_a_deleted_topic_is_held_alone(broker: KafkaBroker, mode: str) -> None:
             lambda: "commit_refused" in held(running).get(doomed, ()), "commits of the deleted topic are refused"
         )
         client.produce(kept, [b"v"] * MORE)
-        wait_until(lambda: client.committed(group, kept)[0] == 50 + MORE, "the other topic goes on")
+        wait_until(lambda: client.committed(group, kept)[0] == 50 + MORE, "the other topic continues")
         assert held(running) == {doomed: {"commit_refused"}, kept: set()}
         assert not running.loop.holds
         wait_until(lambda: shown(running) == {doomed: ("commit_refused",), kept: ()}, "the state shows it, too")
@@ -89,7 +89,7 @@ def test_under_kip_848_a_deleted_topic_is_taken_away_and_the_other_goes_on(broke
         wait_until(lambda: client.committed("doomed-new.work", kept)[0] == 50, "both are at work")
         broker.delete_topic(doomed)
         client.produce(kept, [b"v"] * MORE)
-        wait_until(lambda: client.committed("doomed-new.work", kept)[0] == 50 + MORE, "the other topic goes on")
+        wait_until(lambda: client.committed("doomed-new.work", kept)[0] == 50 + MORE, "the other topic continues")
         wait_until(lambda: set(held(running)) == {kept}, "the deleted topic is not ours any more")
         assert not running.loop.holds
     assert [offset for topic, offset in seen if topic == kept] == list(range(50 + MORE))
@@ -113,7 +113,7 @@ def test_a_topic_whose_right_is_withdrawn_goes_on_when_it_is_granted_again(broke
         broker.deny("alice", topic=refused, operation=AclOperation.READ)
         wait_until(lambda: "commit_refused" in held(running).get(refused, ()), "its commits are refused")
         client.produce(kept, [b"v"] * MORE)
-        wait_until(lambda: client.committed(group, kept)[0] == MORE, "the other topic goes on")
+        wait_until(lambda: client.committed(group, kept)[0] == MORE, "the other topic continues")
         assert not running.loop.holds
         allow_again(broker, refused)
         wait_until(lambda: client.committed(group, refused)[0] == 1_000, "everything of it is committed")

@@ -1,5 +1,5 @@
 """P1, P9: a dead-letter topic that we make takes letters of the largest records of its source, in every format. One
-that others made may take less: then health names the record that waits, and it goes on once the limit is raised.
+that others made may take less: then health names the record that waits, and it continues once the limit is raised.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def test_a_dead_letter_topic_of_ours_takes_it(kafka: TopicAdmin, topic: TopicFac
         kafka.delete_topic(f"{name}.dlq")
         client.produce(name, [sent])
         wait_until(lambda: client.is_committed(GROUP, name, 2), "the topic is made again, for as large letters")
-        cut = [said for said in running.log.of("dead_letter_adjusted") if said.fields["fault"] == Fault.TOO_LARGE]
+        cut = [
+            printed for printed in running.log.of("dead_letter_adjusted") if printed.fields["fault"] == Fault.TOO_LARGE
+        ]
         assert cut == []
     (found,) = letters(kafka, f"{name}.dlq")
     assert (found.key, found.value, found.headers) == (sent.key, sent.value, sent.headers)
@@ -85,7 +87,7 @@ def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdm
         assert f"first {name}[0] offset 1" in reasons(running)["dead_letters_refused"]
         assert client.committed(GROUP, name)[0] == 1
         limit(kafka, dead_letter_topic, SMALL + 300)
-        wait_until(lambda: client.is_committed(GROUP, name, 3), "it goes on", timeout_s=90)
+        wait_until(lambda: client.is_committed(GROUP, name, 3), "it continues", timeout_s=90)
     (found,) = letters(kafka, dead_letter_topic)
     assert (found.key, found.value, found.headers) == (sent.key, sent.value, sent.headers)
     assert (found.id, found.format) == (f"{GROUP}/{name}/0/1", "headers")

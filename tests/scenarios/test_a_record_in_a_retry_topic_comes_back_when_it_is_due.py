@@ -1,5 +1,5 @@
-"""A record that failed in place waits in a retry topic: its partition goes on, a restart does not matter, and it comes
-back when it is due and not before. Nobody is evicted for waiting (P1, P4).
+"""A record that failed in place waits in a retry topic: its partition continues, a restart does not matter, and it
+comes back when it is due and not before. Nobody is evicted for waiting (P1, P4).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def test_it_waits_out_a_restart(make_scene: MakeScene, way: str) -> None:
     scene = make_scene()
     [bad, *others] = scene.send([Work(failures=2), Work(), Work()])
     first = scene.member(SETTINGS)
-    said = first.wait_event("moved_to_retry_topic", offset=bad.id.offset)
-    assert said["to"] == retry_topic(scene)
+    printed = first.wait_event("moved_to_retry_topic", offset=bad.id.offset)
+    assert printed["to"] == retry_topic(scene)
     scene.wait_all_ended(others)
     scene.wait_committed()
     assert first.kill() if way == "killed" else first.stop() == 0
@@ -44,7 +44,7 @@ def test_it_waits_out_a_restart(make_scene: MakeScene, way: str) -> None:
     scene.wait_all_ended([bad])
     assert [entry.attempt for entry in of(scene, "fail", bad)] == [1, 2]
     [end] = of(scene, "end", bad)
-    assert end.attempt == 3, "the count goes on, and the handler sees the record where it came from"
+    assert end.attempt == 3, "the count continues, and the handler sees the record where it came from"
     assert all(of(scene, "end", other)[0].at < end.at for other in others), "the partition did not wait for it"
     waited_s = end.at - of(scene, "fail", bad)[-1].at
     assert waited_s >= DELAY_S, "not before it is due"

@@ -71,7 +71,7 @@ def test_a_slow_record_is_never_counted_however_often_a_deploy_interrupts_it(
     for _ in range(BEFORE_ANYBODY_COUNTS + MOST + 1):
         members = {threads: start(scene, tmp_path, threads=threads) for threads, scene in scenes.items()}
         for threads, member in members.items():
-            wait_until(partial(in_hand_again, scenes[threads], member, slow[threads]), "it is in hand")
+            wait_until(partial(in_hand_again, scenes[threads], member, slow[threads]), "it is in flight")
             member.wait_event("handler_stuck")
         for member in members.values():
             member.terminate()

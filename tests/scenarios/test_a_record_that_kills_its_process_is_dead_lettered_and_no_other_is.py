@@ -1,5 +1,5 @@
-"""P7: a record that ends the process whenever it is handled is found and buried; those beside it are not, and a process
-that is killed from outside buries nobody.
+"""P7: a record that ends the process whenever it is handled is found and dead-lettered; those beside it are not, and a
+process that is killed from outside dead-letters nobody.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def live_on(start: Callable[[], Member], is_done: Callable[[], bool], *, most: i
     raise AssertionError(f"it died {most + 1} times")
 
 
-def buried(scene: Scene) -> dict[Id, dict[str, object]]:
+def dead_lettered(scene: Scene) -> dict[Id, dict[str, object]]:
     """What is in the letters, by record."""
     client = Client(scene.broker)
     name = f"{scene.topic}.dlq"
@@ -66,7 +66,7 @@ def buried(scene: Scene) -> dict[Id, dict[str, object]]:
 
 
 def assert_buried_as_it_was(scene: Scene, killer: Sent) -> None:
-    letters = buried(scene)
+    letters = dead_lettered(scene)
     assert list(letters) == [killer.id]
     fields = letters[killer.id]
     assert fields["error_code"] == "CRASHED"
@@ -108,7 +108,7 @@ def test_the_supervisor_restarts_until_it_is_dead_lettered(make_scene: MakeScene
 
 
 def test_those_in_flight_beside_it_are_not_dead_lettered(make_scene: MakeScene) -> None:
-    """Key order, 8 workers, the default of 3 counted starts: it is buried after its fifth death."""
+    """Key order, 8 workers, the default of 3 counted starts: it is dead-lettered after its fifth death."""
     scene = make_scene(partitions=2)
     scene.send(Work(key=b"%d" % number, partition=number % 2, sleep_s=0.15) for number in range(6))
     [killer] = scene.send([replace(KILLER, partition=0, sleep_s=0.1)])
@@ -159,7 +159,7 @@ def test_five_kills_from_outside_dead_letter_no_record(make_scene: MakeScene) ->
         wait_until(lambda those=victims: kill_when_due(those), "both have done some more")  # type: ignore[misc]
     for order, scene in scenes.items():
         assert live_on(lambda own=order: start(own), lambda own=scene: is_through(own), most=0) == 0  # type: ignore[misc]
-        assert buried(scene) == {}
+        assert dead_lettered(scene) == {}
         reconcile(scene, order=order).assert_nothing_lost()
 
 
@@ -194,8 +194,8 @@ def test_a_suspect_runs_alone_in_the_process_beside_no_other_consumer(make_scene
     ]
     assert any(beside[:BEFORE_ANYBODY_COUNTS]), "the other consumer was at work when nobody was suspected"
     assert beside[BEFORE_ANYBODY_COUNTS:] == [[], []], "and not beside a suspect"
-    assert list(buried(left)) == [killer.id]
-    assert buried(right) == {}
+    assert list(dead_lettered(left)) == [killer.id]
+    assert dead_lettered(right) == {}
 
 
 def guard(metadata: str) -> str:

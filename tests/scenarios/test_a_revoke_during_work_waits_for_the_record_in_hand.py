@@ -1,6 +1,6 @@
-"""P3, P4, P5: a second member joins: what moves is handed over when its record in hand is done and committed.
+"""P3, P4, P5: a second member joins: what moves is handed over when its record in flight is done and committed.
 
-Meanwhile the partitions that stay go on, commits included.
+Meanwhile the partitions that stay continue, commits included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     in_hand = scene.send(Work(partition=partition, gate=gate) for partition, gate in enumerate(gates))
     scene.send(Work(partition=number % PARTITIONS) for number in range(40))
     first = scene.member({"consumer.revoke_timeout_s": 120}).wait_assigned(PARTITIONS)
-    wait_until(lambda: len(scene.journal.started()) == PARTITIONS, "each partition has a record in hand")
+    wait_until(lambda: len(scene.journal.started()) == PARTITIONS, "each partition has a record in flight")
 
     second = scene.member()
     moving = {int(place.rpartition("[")[2][:-1]) for place in first.wait_event("partitions_revoking")["partitions"]}
@@ -33,7 +33,7 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     for partition in staying:
         scene.open_gate(gates[partition])
     stay = {one.id for one in scene.sent if one.id.partition in staying}
-    wait_until(lambda: stay <= scene.journal.ended(), "the partitions that stay go on")
+    wait_until(lambda: stay <= scene.journal.ended(), "the partitions that stay continue")
     wait_until(lambda: scene.committed() == dict.fromkeys(staying, 11), "and commit")
     assert first.events("partitions_revoked") == [], "the others are still waited for"
     assert second.assignment() == set()
@@ -56,7 +56,7 @@ def test_a_signal_during_a_revoke_is_heard(make_scene: MakeScene) -> None:
     gate = scene.gate()
     scene.send(Work(partition=partition, gate=gate) for partition in range(2))
     first = scene.member({"shutdown.timeout_s": 4, "consumer.revoke_timeout_s": 30}).wait_assigned(2)
-    wait_until(lambda: len(scene.journal.started()) == 2, "each partition has a record in hand")
+    wait_until(lambda: len(scene.journal.started()) == 2, "each partition has a record in flight")
     second = scene.member()
     first.wait_event("partitions_revoking")
 

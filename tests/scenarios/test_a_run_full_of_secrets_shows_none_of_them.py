@@ -55,7 +55,7 @@ def telltales_in(text: str) -> list[str]:
 
 def shown_by_commands(scene: Scene, letters: int) -> str:
     topic = f"{scene.topic}.dlq"
-    said = []
+    printed = []
     for arguments in (
         ["list", topic],
         ["list", topic, "--json"],
@@ -67,8 +67,8 @@ def shown_by_commands(scene: Scene, letters: int) -> str:
         ["list", f"{topic} password={SECRETS[0]}"],
     ):
         done = CliRunner().invoke(main, ["dlq", *arguments, "--brokers", scene.broker.bootstrap])
-        said += [done.output, done.stderr]
-    return "\n".join(said)
+        printed += [done.output, done.stderr]
+    return "\n".join(printed)
 
 
 @pytest.mark.parametrize("form", LETTER_FORMATS)

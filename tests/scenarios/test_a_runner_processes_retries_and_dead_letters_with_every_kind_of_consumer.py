@@ -32,7 +32,7 @@ def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: T
     values = [*(b'{"number": %d}' % number for number in range(8)), b"{broken", b'{"size": 1}']
     client.produce(name, [NewRecord(value, partition=index % 2) for index, value in enumerate(values)])
     attempts: list[tuple[int, float]] = []
-    buried: list[tuple[object, str, int]] = []
+    dead_lettered: list[tuple[object, str, int]] = []
     beside: list[int] = []
     busy = Counter[str]()
 
@@ -60,7 +60,7 @@ def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: T
     def dlq_publisher(message: object, error: Exception, retry_count: int) -> bool:
         busy["now"] += 1
         beside.append(busy["now"])
-        buried.append((message, type(error).__name__, retry_count))
+        dead_lettered.append((message, type(error).__name__, retry_count))
         busy["now"] -= 1
         return True
 
@@ -75,12 +75,12 @@ def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: T
         rate_limit_min_delay_ms=lambda: 70,
         message_context=lambda message: f"number={message.number}",
     ) as running:
-        running.wait_until(lambda: len(buried) == 5, "five are buried")
+        running.wait_until(lambda: len(dead_lettered) == 5, "five are dead-lettered")
         wait_until(lambda: [client.committed(group, name, p)[0] for p in (0, 1)] == [5, 5], "all is committed")
 
     tries = Counter(number for number, _ in attempts)
     assert tries == {0: 1, 1: 2, 2: 1, 3: 3, 4: 3, 5: tries[5], 6: 1, 7: 1}
-    assert sorted(buried, key=str) == sorted(
+    assert sorted(dead_lettered, key=str) == sorted(
         [
             (Order(2), "ValueError", 0),
             (Order(4), "TimeoutError", 2),
@@ -96,8 +96,8 @@ def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: T
         assert wait_s >= max(asked_ms, 70) / 1000 - 0.002, "the back-off, and never less than the rate limit allows"
     assert QUICK.max_retries == 2
     assert set(beside) == {1}, "no two functions of the user ran at the same time"
-    said = {(said.event, said.fields.get("context")) for said in running.log.of("processing_failed")}
-    assert ("processing_failed", "number=4") in said
+    printed = {(printed.event, printed.fields.get("context")) for printed in running.log.of("processing_failed")}
+    assert ("processing_failed", "number=4") in printed
 
 
 def _pairs(attempts: list[tuple[int, float]], number: int) -> list[tuple[tuple[int, float], tuple[int, float]]]:

@@ -1,4 +1,4 @@
-"""P6, 002: SIGTERM finishes what is in hand and cuts waits short; hooks come in their order; exit codes say why."""
+"""P6, 002: SIGTERM finishes what is in flight and cuts waits short; hooks come in their order; exit codes say why."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_sigterm_finishes_the_record_in_hand_commits_it_and_calls_the_hooks_of_t
     process.wait_for("start 1")
     process.terminate()
     wait_until(lambda: "drain_started" in process.output.read_text(), "it drains")
-    assert process.process.poll() is None, "it waits for what is in hand"
+    assert process.process.poll() is None, "it waits for what is in flight"
     process.gate.touch()
     assert process.wait() == 0
     assert process.notes() == [*BEGINNING, "start 0", "end 0", "start 1", "end 1", *END]

@@ -45,19 +45,23 @@ def test_a_letter_of_ours_goes_out_through_the_users_producer(
     with Running(
         kind, kafka, name, process_message=refuse, producer_factory=producer_of(kind, kafka), dead_letter=letters
     ):
-        wait_until(lambda: client.committed(group, name, 1)[0] == 1, "it is buried and committed")
+        wait_until(lambda: client.committed(group, name, 1)[0] == 1, "it is dead-lettered and committed")
     [letter] = client.read(letters, 1, partitions=2)
-    told = json.loads(letter.value())
+    reported = json.loads(letter.value())
     assert (letter.partition(), letter.key(), letter.headers()[0]) == (1, b"\xff", ("h", b"\x00"))
-    assert (told["error_type"], told["error_classification"], told["retry_count"]) == ("ValueError", "non-retryable", 0)
-    assert (told["consumer_group"], told["original_encoding"]) == (group, "base64")
+    assert (reported["error_type"], reported["error_classification"], reported["retry_count"]) == (
+        "ValueError",
+        "non-retryable",
+        0,
+    )
+    assert (reported["consumer_group"], reported["original_encoding"]) == (group, "base64")
 
 
 def test_with_a_dict_alone_the_letters_topic_is_made(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=3), Client(kafka)
     client.produce(name, [NewRecord(VALUE, partition=2)])
     with Running("dict", kafka, name, process_message=refuse, dead_letter=f"{name}.made.dlq"):
-        wait_until(lambda: client.committed(f"group-of-{name}", name, 2)[0] == 1, "it is buried and committed")
+        wait_until(lambda: client.committed(f"group-of-{name}", name, 2)[0] == 1, "it is dead-lettered and committed")
     assert len(client.read(f"{name}.made.dlq", 1, partitions=3)) == 1
 
 
@@ -75,6 +79,6 @@ def test_with_a_consumer_of_the_user_a_topic_that_is_missing_is_reported_before_
     )
     with pytest.raises(StartError) as caught:
         runner.run()
-    said = str(caught.value).splitlines()
-    assert [line.split()[1] for line in said] == [f"{name}.too", f"{name}.dlq"]
-    assert "kafka-topics.sh --create" in said[1]
+    printed = str(caught.value).splitlines()
+    assert [line.split()[1] for line in printed] == [f"{name}.too", f"{name}.dlq"]
+    assert "kafka-topics.sh --create" in printed[1]

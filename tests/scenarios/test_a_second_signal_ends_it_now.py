@@ -20,7 +20,7 @@ def test_a_second_signal_ends_it_now(make_scene: MakeScene, second: signal.Signa
     scene = make_scene()
     scene.send([Work(gate=scene.gate()), Work()])
     member = scene.member()
-    wait_until(scene.journal.started, "a record is in hand")
+    wait_until(scene.journal.started, "a record is in flight")
 
     member.terminate()
     member.wait_event("drain_started", in_flight=1)
@@ -36,7 +36,7 @@ def test_two_signals_at_once_are_two_signals(make_scene: MakeScene) -> None:
     scene = make_scene()
     scene.send([Work(gate=scene.gate())])
     member = scene.member()
-    wait_until(scene.journal.started, "a record is in hand")
+    wait_until(scene.journal.started, "a record is in flight")
 
     member.terminate()
     member.signal(signal.SIGINT)

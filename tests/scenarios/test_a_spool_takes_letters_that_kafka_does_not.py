@@ -1,5 +1,5 @@
-"""P1: with a spool, a letter that Kafka does not take is kept there, the record is finished and its lane goes on. When
-Kafka takes letters again, the spool is emptied into the dead-letter topic: each letter once, byte for byte.
+"""P1: with a spool, a letter that Kafka does not take is kept there, the record is finished and its lane continues.
+When Kafka takes letters again, the spool is emptied into the dead-letter topic: each letter once, byte for byte.
 """
 
 from __future__ import annotations

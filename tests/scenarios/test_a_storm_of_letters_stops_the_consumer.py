@@ -1,5 +1,5 @@
-"""P8: when a consumer buries records in masses, the storm guard stops it: the letters are bounded, the log says loudly
-what to do, and it goes on when a probe goes through, when it is started again, or when a person says so.
+"""P8: when a consumer dead-letters records in masses, the storm guard stops it: the letters are bounded, the log says
+loudly what to do, and it continues when a probe goes through, when it is started again, or when a person says so.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFacto
         (alarm,) = running.log.of("storm_guard_tripped")
         assert alarm.level == "error"
         assert "restart it or release the hold" in alarm.fields["what_to_do"]
-        assert letters(client, name) == 10, "failed probes are not buried"
+        assert letters(client, name) == 10, "failed probes are not dead-lettered"
         assert committed(client, name) == 10
         assert deploy.calls <= 10 + PARTITIONS + len(running.log.of("probe_started"))
         assert set(running.loop.guards.status().holds) == {"storm"}
         deploy.broken = False
         wait_until(lambda: len(deploy.done) == RECORDS - 10, "the rest is processed")
         wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
-        assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["probe"]
+        assert [printed.fields["by"] for printed in running.log.of("storm_guard_released")] == ["probe"]
     assert letters(client, name) == 10
 
 
@@ -76,7 +76,7 @@ def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None
     with RunningApp(Deploy(kafka, name, guard).app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
-        wait_until(lambda: committed(client, name) == 10, "what was buried is committed")
+        wait_until(lambda: committed(client, name) == 10, "what was dead-lettered is committed")
     repaired = Deploy(kafka, name, guard)
     repaired.broken = False
     with RunningApp(repaired.app):
@@ -94,7 +94,7 @@ def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
         deploy.broken = False
         running.release("storm")
         wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
-        assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["operator"]
+        assert [printed.fields["by"] for printed in running.log.of("storm_guard_released")] == ["operator"]
 
 
 def test_without_configuration_a_bug_costs_at_most_200_letters(kafka: TopicAdmin, topic: TopicFactory) -> None:

@@ -58,8 +58,8 @@ def test_all_of_it_is_processed_while_the_consumer_runs_on(
         make_anew(kafka, client, name)
         wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
         wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
-        (said,) = inside.log.of("topic_recreated")
-        assert said.level == "error"
+        (printed,) = inside.log.of("topic_recreated")
+        assert printed.level == "error"
         (moved,) = inside.log.of("partition_reset")
         assert moved.fields["policy"] == policy
     first = [seen.index(value) for value in sorted(ALL_NEW, key=lambda value: int(value[4:]))]
@@ -105,7 +105,7 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
         client.produce(name, [b"newer"])
         assert not happens(lambda: deaf, within_s=3.0), "it reads nothing before it has an answer"
         del admin.ask
-        wait_until(lambda: deaf, "then it goes on from the commit")
+        wait_until(lambda: deaf, "then it continues from the commit")
         assert not second.log.of("partition_reset")
     assert deaf == [b"newer"]
 
@@ -161,7 +161,7 @@ def test_a_topic_that_stays_the_same_is_left_alone(
         wait_until(lambda: answers[name].asked_at > first + 0.3, "more than once")
     with RunningApp(app_of(kafka, name, seen)):
         client.produce(name, [b"one more"])
-        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD + 1, "it goes on where it was")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD + 1, "it continues where it was")
     assert len(seen) == OLD + 1
 
 

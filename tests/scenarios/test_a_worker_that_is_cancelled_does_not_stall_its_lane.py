@@ -1,5 +1,5 @@
 """Anything in the process may cancel the coroutines that handlers run on: a time limit that is not taken back, or a
-library that cancels all tasks. The record in hand has failed then; idle workers are replaced, and no lane stalls.
+library that cancels all tasks. The record in flight has failed then; idle workers are replaced, and no lane stalls.
 """
 
 from __future__ import annotations
@@ -70,5 +70,5 @@ def test_a_record_whose_worker_is_cancelled_has_failed_and_is_tried_again(
             wait_for(attempts, number)
             running.in_event_loop(cancel_all)
         wait_until(lambda: client.committed(GROUP, name)[0] == 2, "both are handled")
-        assert [said.fields["error_type"] for said in running.log.of("retry_scheduled")] == ["CancelledError"] * 2
+        assert [printed.fields["error_type"] for printed in running.log.of("retry_scheduled")] == ["CancelledError"] * 2
     assert attempts == [b"0", b"0", b"1", b"1"]

@@ -69,7 +69,7 @@ def test_the_end_of_the_block_drains_and_the_hosts_signals_are_its_own(kafka: To
         asyncio.run(program())
         assert [signal.getsignal(number) for number in SIGNALS] == handlers
     assert got == [signal.SIGTERM]
-    assert (begun, ended) == ([b"1"], [b"1"]), "what was in hand is finished, and nothing else is started"
+    assert (begun, ended) == ([b"1"], [b"1"]), "what was in flight is finished, and nothing else is started"
     assert client.committed("scenario.work", name)[0] == 1
 
 

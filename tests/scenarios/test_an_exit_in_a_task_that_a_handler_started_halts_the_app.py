@@ -1,5 +1,5 @@
 """A task or a callback that an async handler started raises SystemExit or KeyboardInterrupt: that is Halt. The app
-drains with exit code 4, what is in hand is finished and committed, and health says why.
+drains with exit code 4, what is in flight is finished and committed, and health says why.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_an_exit_in_a_task_that_a_handler_started_halts_the_app(
     @app.consumer(name, name="work")
     async def work(value: bytes) -> None:
         seen.append(value)
-        if value == b"in hand":
+        if value == b"in flight":
             await go.wait()
         elif how == "callback":
             asyncio.get_running_loop().call_soon(sys.exit, 3)
@@ -47,9 +47,9 @@ def test_an_exit_in_a_task_that_a_handler_started_halts_the_app(
         else:
             await asyncio.gather(leave(how), asyncio.sleep(1))
 
-    client.produce(name, [NewRecord(b"in hand", partition=1)])
+    client.produce(name, [NewRecord(b"in flight", partition=1)])
     with RunningApp(app, code=4) as running:
-        wait_until(lambda: seen == [b"in hand"], "a record is in hand")
+        wait_until(lambda: seen == [b"in flight"], "a record is in flight")
         client.produce(name, [NewRecord(b"exits", partition=0), NewRecord(b"behind", partition=0)])
         wait_until(lambda: any(one.code == "halted" for one in running.health.reasons), "health says so")
         [reason] = [one for one in running.health.reasons if one.code == "halted"]
@@ -57,7 +57,7 @@ def test_an_exit_in_a_task_that_a_handler_started_halts_the_app(
         assert reason.level == "failing"
         running.in_event_loop(go.set)
         wait_until(lambda: running.ended, "it has drained")
-    assert client.committed(GROUP, name, 1)[0] == 1, "what was in hand is finished"
+    assert client.committed(GROUP, name, 1)[0] == 1, "what was in flight is finished"
     assert client.committed(GROUP, name, 0)[0] in (None, 0, 1)
     assert seen.count(b"exits") == 1
     assert b"behind" not in seen, "nothing new has started"

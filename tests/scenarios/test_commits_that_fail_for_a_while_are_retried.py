@@ -75,10 +75,10 @@ def test_nothing_starts_while_they_fail_and_everything_is_committed_after(
         wait_until(lambda: len(seen) >= 150, "under load")
         broker.deny("alice", topic=name, operation=AclOperation.READ)
         wait_until(lambda: running.log.of("partition_held"), "commits keep failing, so the partitions are held")
-        wait_until(lambda: not running.loop.in_flight, "what was in hand is finished")
+        wait_until(lambda: not running.loop.in_flight, "what was in flight is finished")
         started, failures, before = len(seen), len(running.log.of("commit_failed")), committed()
         assert started < records
-        wait_until(lambda: len(running.log.of("commit_failed")) >= failures + PARTITIONS, "they go on failing")
+        wait_until(lambda: len(running.log.of("commit_failed")) >= failures + PARTITIONS, "they continue failing")
         assert (len(seen), committed()) == (started, before), "nothing new starts, nothing is committed"
         allow_again(broker, name)
         wait_until(lambda: running.log.of("partition_released"), "a commit succeeded")
@@ -107,12 +107,12 @@ def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_oth
 
     with RunningApp(app) as running:
         running.wait_assigned(2)
-        wait_until(lambda: running.loop.in_flight, "a record of the topic is in hand")
+        wait_until(lambda: running.loop.in_flight, "a record of the topic is in flight")
         broker.deny("alice", topic=doomed, operation=AclOperation.READ)
         denied.set()
         wait_until(lambda: running.log.of("partition_held"), "its commits keep failing, so it is held")
         broker.delete_topic(doomed)
         wait_until(lambda: len(running.loop.ownership) == 1, "the partition is taken away")
         client.produce(kept, [b"v"] * 10)
-        wait_until(lambda: client.committed("scenario.work", kept)[0] == 10, "the other topic goes on")
+        wait_until(lambda: client.committed("scenario.work", kept)[0] == 10, "the other topic continues")
     assert [offset for topic, offset in seen if topic == kept] == list(range(10))

@@ -1,5 +1,5 @@
 """Tracing on: a span for each attempt, child of or linked to the record's own trace; verdicts as events; the context
-goes on through what handlers send, retry topics and dead letters. Nothing of the record is in any span.
+continues through what handlers send, retry topics and dead letters. Nothing of the record is in any span.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_dev_waits_for_a_topic_and_reads_it(stem: str, tmp_path: Path) -> None:
     said = tmp_path / "said"
     said.touch()
     variables = {"KEEPFAST_CONSUMERS_AUDIT_TOPICS_REFRESH_S": "0.5"}
-    with running("dev", "shop:app", cwd=tmp_path, said=said, **variables) as process:
+    with running("dev", "shop:app", cwd=tmp_path, printed=said, **variables) as process:
         wait_until(lambda: "waiting_for_topics" in said.read_text(), "it waits")
         assert stem in said.read_text(), "the pattern is shown"
         process.terminate()

@@ -35,7 +35,7 @@ COUNT, PARTITIONS = 300, 2
 def test_each_dead_letter_has_its_line_and_counts_of_retries_add_up(
     kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path
 ) -> None:
-    name, said = topic(partitions=PARTITIONS), tmp_path / "said"
+    name, printed = topic(partitions=PARTITIONS), tmp_path / "printed"
     (tmp_path / "app.py").write_text(APP.format(topic=name))
     variables = {
         "KAFKA_BROKERS": kafka.bootstrap,
@@ -50,12 +50,12 @@ def test_each_dead_letter_has_its_line_and_counts_of_retries_add_up(
     def finished() -> bool:
         return all(client.is_committed(f"{name}.group", name, each, partition) for partition in range(PARTITIONS))
 
-    with running("run", "app:app", "--processes", "2", "--debug", cwd=tmp_path, said=said, **variables) as parent:
+    with running("run", "app:app", "--processes", "2", "--debug", cwd=tmp_path, printed=printed, **variables) as parent:
         wait_until(finished, "all are finished")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait() == 0
 
-    lines = [json.loads(line) for line in said.read_text().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in printed.read_text().splitlines() if line.startswith("{")]
     places = {(partition, offset) for partition in range(PARTITIONS) for offset in range(each)}
     letters = of(lines, "dead_lettered")
     assert sorted((one["partition"], one["offset"]) for one in letters) == sorted(
@@ -73,7 +73,7 @@ def test_each_dead_letter_has_its_line_and_counts_of_retries_add_up(
     ours = [line for line in lines if line["logger"] not in ("keepfast.supervisor", "keepfast.http")]
     assert {line["process"] for line in ours} == {0, 1}
     assert of(lines, "dead_lettering")[0]["traceback"][-1] == "ValueError: no stock of item 17, password=[masked]"
-    assert "hunter2" not in said.read_text()
+    assert "hunter2" not in printed.read_text()
 
 
 def of(lines: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:

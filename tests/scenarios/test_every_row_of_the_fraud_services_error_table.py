@@ -143,8 +143,8 @@ def outcome(kafka: TopicAdmin) -> Outcome:
         fields = json.loads(letter.value())
         letters[fields["metadata"]["original_offset"]].append(fields)
     retries = defaultdict[int, list[LogEntry]](list)
-    for said in running.log.of("retry_scheduled"):
-        retries[said.fields["offset"]].append(said)
+    for printed in running.log.of("retry_scheduled"):
+        retries[printed.fields["offset"]].append(printed)
     discarded = running.log.of("sensitive_data_discarded")
     return Outcome(name, f"{group}.local", len(ROWS), attempts, letters, discarded, retries)
 
@@ -154,7 +154,7 @@ def test_what_becomes_of_it(outcome: Outcome, name: str) -> None:
     row, offset = ROWS[name], list(ROWS).index(name)
     assert outcome.attempts[offset] == row.attempts
     assert len(outcome.retries[offset]) == max(0, row.attempts - 1), "each retry is a line of the log"
-    assert [said.fields["offset"] for said in outcome.discarded].count(offset) == row.discarded
+    assert [printed.fields["offset"] for printed in outcome.discarded].count(offset) == row.discarded
     letters = outcome.letters[offset]
     if not row.code:
         assert letters == []
@@ -180,6 +180,6 @@ def test_what_becomes_of_it(outcome: Outcome, name: str) -> None:
 def test_a_card_number_is_in_no_letter_and_in_no_line_of_the_log(outcome: Outcome) -> None:
     offset = next(number for number, row in enumerate(ROWS.values()) if row.discarded)
     assert not outcome.letters[offset]
-    [said] = outcome.discarded
-    assert (said.level, said.fields["code"]) == ("error", "PAN_DETECTED")
-    assert "1111" not in str(said.fields)
+    [printed] = outcome.discarded
+    assert (printed.level, printed.fields["code"]) == ("error", "PAN_DETECTED")
+    assert "1111" not in str(printed.fields)

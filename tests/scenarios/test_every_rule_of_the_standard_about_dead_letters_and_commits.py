@@ -88,7 +88,9 @@ def test_it_is_kept(routed: Routed, rule: str) -> None:
 def test_4_1_commits_are_synchronous_and_come_at_once_after_success_and_after_a_dead_letter(
     kafka: TopicAdmin, topic: TopicFactory
 ) -> None:
-    """§4.1 and §4.2: when a record starts, the commit of the one before it is confirmed, be it processed or buried."""
+    """§4.1 and §4.2: when a record starts, the commit of the one before it is confirmed, be it processed or
+    dead-lettered.
+    """
     name, client, app = topic(), Client(kafka), app_for(kafka)
     committed_at_start, letters_at_start = list[int](), list[int]()
 

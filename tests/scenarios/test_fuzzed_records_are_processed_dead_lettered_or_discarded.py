@@ -1,5 +1,6 @@
 """P1: 3,000 records of fuzzed keys, values and headers, near to what the consumer expects and far from it, with headers
-that pretend to be ours, in a group whose committed metadata is nonsense: each ends processed, buried or discarded.
+that pretend to be ours, in a group whose committed metadata is nonsense: each ends processed, dead-lettered or
+discarded.
 """
 
 from __future__ import annotations
@@ -113,19 +114,19 @@ def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
         for number, end in enumerate(ends):
             finished = lambda n=number, end=end: client.committed("scenario.work", name, n)[0] == end  # noqa: E731
             wait_until(finished, f"partition {number} is through")
-    said = [*running.log.of("record_discarded"), *running.log.of("sensitive_data_discarded")]
-    discarded = Counter((one.fields["partition"], one.fields["offset"]) for one in said)
+    printed = [*running.log.of("record_discarded"), *running.log.of("sensitive_data_discarded")]
+    discarded = Counter((one.fields["partition"], one.fields["offset"]) for one in printed)
     count = sum(client.edges(f"{name}.dlq", number)[1] for number in range(PARTITIONS))
-    buried = Counter[tuple[Any, Any]]()
+    dead_lettered = Counter[tuple[Any, Any]]()
     sent = dict(zip(places, records, strict=True))
     for message in client.read(f"{name}.dlq", count, partitions=PARTITIONS):
         found = read(Record.of(message))
         assert found.partition is not None
         assert found.offset is not None
-        buried[found.partition, found.offset] += 1
+        dead_lettered[found.partition, found.offset] += 1
         original = sent[found.partition, found.offset]
         assert (found.key, found.value) == (original.key, original.value)
         assert list(read_headers(message))[: len(found.headers)] == list(found.headers)
-    assert done + buried + discarded == Counter(places), "each record once, in one of the three ways"
-    assert min(len(done), len(buried), len(discarded)) > 100
+    assert done + dead_lettered + discarded == Counter(places), "each record once, in one of the three ways"
+    assert min(len(done), len(dead_lettered), len(discarded)) > 100
     assert running.log.of("consumer_halted") == []

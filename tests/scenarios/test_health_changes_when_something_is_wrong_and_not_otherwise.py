@@ -86,14 +86,14 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         assert web.post(f"{CONTROL}/pause", {"topic": name, "partition": 0}).status == 200
         becomes(web, WELL, {"partitions_paused"})
         client.produce(name, [NewRecord(b"v", partition=0), NewRecord(b"v", partition=1)])
-        wait_until(lambda: seen == [1], "the other partition goes on")
+        wait_until(lambda: seen == [1], "the other partition continues")
         [held] = [one for one in web.get("/api/state").json["consumers"][CONSUMER]["partitions"] if one["holds"]]
         assert (held["partition"], held["holds"]) == (0, ["operator"])
         assert web.post(f"{CONTROL}/pause").json["changed"] == 1
         becomes(web, WELL, {"partitions_paused", "paused"})
         client.produce(name, [NewRecord(b"v", partition=1)])
         assert web.post(f"{CONTROL}/resume").json["changed"] == 1
-        wait_until(lambda: sorted(seen) == [0, 1, 1], "everything goes on")
+        wait_until(lambda: sorted(seen) == [0, 1, 1], "everything continues")
         becomes(web, WELL, set())
 
         # The downstream is away: records wait, and nothing is wrong with this app.
@@ -105,7 +105,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         away.clear()
         becomes(web, WELL, set())
 
-        # Nobody has to be buried yet, and there is nowhere to bury: that is told before it hurts.
+        # Nobody has to be dead-lettered yet, and there is nowhere to bury: that is told before it hurts.
         assert held_letters(web) == {letters: 0}
         kafka.delete_topic(letters)
         becomes(web, WELL, {"dead_letter_topic_missing"})
@@ -125,7 +125,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
 
         # A drain: live, and not ready any more.
         client.produce(name, [NewRecord(b"waits", partition=1)])
-        wait_until(lambda: web.get("/api/state").json["consumers"][CONSUMER]["in_flight"] == 1, "in hand")
+        wait_until(lambda: web.get("/api/state").json["consumers"][CONSUMER]["in_flight"] == 1, "in flight")
         running._assembled.lifecycle.stop()  # type: ignore[union-attr]
         wait_until(lambda: "draining" in web.get("/health").codes(), "it drains")
         assert statuses(web)[:2] == (200, 503)
@@ -199,7 +199,7 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
         [asked] = kafka.admin.describe_consumer_groups([group]).values()
         [own] = [one.member_id for one in asked.result(DEADLINE_S).members if one.member_id != other.memberid()]
 
-        # The other one does not poll, so it does not join anew, and nobody gets in before it has.
+        # The other one does not poll, so it does not join again, and nobody gets in before it has.
         evict(kafka.bootstrap, group, own)
         becomes(web, RED, {"group_lost"})
         [reason] = web.get("/health/ready").json["reasons"]

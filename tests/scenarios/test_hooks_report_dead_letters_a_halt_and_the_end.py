@@ -123,7 +123,9 @@ def test_each_of_several_processes_calls_its_own_hooks(kafka: TopicAdmin, topic:
     def pids(event: str) -> set[str]:
         return {line.split()[0] for line in seen.read_text().splitlines() if line.split()[1] == event}
 
-    with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=tmp_path / "said", **variables) as parent:
+    with running(
+        "run", "app:app", "--processes", "2", cwd=tmp_path, printed=tmp_path / "printed", **variables
+    ) as parent:
         wait_until(lambda: len(pids("Assigned")) == 2, "both are members")
         Client(kafka).produce(name, [NewRecord(b"v", partition=number % 2) for number in range(4)])
         wait_until(lambda: seen.read_text().count("DeadLettered") == 4, "all letters are reported")

@@ -1,4 +1,4 @@
-"""P3: other keys go on, also when keys that are tried again and again could keep every worker busy."""
+"""P3: other keys continue, also when keys that are tried again and again could keep every worker busy."""
 
 from __future__ import annotations
 

@@ -49,6 +49,6 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         assert in_hand_s - 1 <= oldest.value <= time.monotonic() - begun + 1, "as old as the first, which hangs"
         assert web.get("/health").json["consumers"]["work"]["lag_s"] >= 4.0
         gate.set()
-        wait_until(lambda: web.get("/health").codes() == set(), "it goes on")
+        wait_until(lambda: web.get("/health").codes() == set(), "it continues")
         wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag_total"] == 0, "and catches up")
         assert web.get("/health").json["consumers"]["work"]["lag_s"] == 0.0

@@ -44,7 +44,7 @@ def test_what_waits_behind_a_slow_key_stays_within_what_the_buffers_allow(make_s
     key, headers = (b"k", (("h", LARGE),)) if where == "headers" else (LARGE, ())
     first = Work(key=key, headers=headers, gate=gate)
     scene.send([first, *(Work(key=key, headers=headers) for _ in range(RECORDS))], timeout_s=120)
-    wait_until(scene.journal.started, "the first record is in hand")
+    wait_until(scene.journal.started, "the first record is in flight")
     samples = []
 
     def settled() -> bool:
@@ -53,6 +53,6 @@ def test_what_waits_behind_a_slow_key_stays_within_what_the_buffers_allow(make_s
 
     wait_until(settled, "it reads as much as it will")
     scene.open_gate(gate)
-    wait_until(lambda: sum(scene.committed().values()) >= 200, "it goes on")
+    wait_until(lambda: sum(scene.committed().values()) >= 200, "it continues")
     member.stop()
     assert max(samples) < BOUND < RECORDS * len(LARGE) / 2, f"grew by {max(samples) / MIB:.0f} MiB"

@@ -1,4 +1,4 @@
-"""Whoever writes what into a retry topic: no record waits longer than the topic's delay, none is retried for ever, none
+"""Whoever writes what into a retry topic: no record waits longer than the topic's delay, none is retried forever, none
 wedges the consumer, and every one of them is finished.
 """
 
@@ -29,10 +29,10 @@ def nonsense(count: int) -> list[NewRecord]:
     rng = random.Random(7)
     records = []
     for number in range(count):
-        said = [(rng.choice(NAMES), rng.choice(BAD)) for _ in range(rng.randrange(12))]
+        printed = [(rng.choice(NAMES), rng.choice(BAD)) for _ in range(rng.randrange(12))]
         if number % 2:
-            said.append((codec.OWN_HEADERS, rng.choice([b"0", b"1", b"5", *filter(None, BAD)])))
-        records.append(NewRecord(b"%d" % number, b"k", said))
+            printed.append((codec.OWN_HEADERS, rng.choice([b"0", b"1", b"5", *filter(None, BAD)])))
+        records.append(NewRecord(b"%d" % number, b"k", printed))
     return records
 
 
@@ -58,7 +58,7 @@ def test_every_record_is_done_or_dead_lettered_within_the_delays(kafka: TopicAdm
         running.wait_assigned(3)
         client.produce(retry_topics[0], records)
         wait_until(lambda: client.committed(GROUP, retry_topics[0])[0] == 300, "the first topic is through")
-        wait_until(lambda: client.edges(f"{name}.dlq") == (0, 100), "those that never succeed are buried")
+        wait_until(lambda: client.edges(f"{name}.dlq") == (0, 100), "those that never succeed are dead-lettered")
         wait_until(lambda: client.committed(GROUP, retry_topics[1])[0] == 100, "the second topic is through")
     assert len(attempts) == 300
     assert max(attempts.values()) == 2, "one attempt after each delay, whatever was told"
@@ -84,6 +84,6 @@ def test_a_record_of_another_group_is_let_pass_loudly(kafka: TopicAdmin, topic: 
         running.wait_assigned(2)
         client.produce(retry_topic, records)
         wait_until(lambda: client.committed(GROUP, retry_topic)[0] == len(records), "all are finished")
-        (said,) = running.log.of("record_discarded")
-    assert "another group" in said.fields["reason"]
+        (printed,) = running.log.of("record_discarded")
+    assert "another group" in printed.fields["reason"]
     assert seen == groups[1:]

@@ -1,4 +1,4 @@
-"""P1-P6: three members, one of which joins or leaves every 2 s for a minute, while there is always work in hand."""
+"""P1-P6: three members, one of which joins or leaves every 2 s for a minute, while there is always work in flight."""
 
 from __future__ import annotations
 

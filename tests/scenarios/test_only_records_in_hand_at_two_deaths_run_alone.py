@@ -1,4 +1,4 @@
-"""P7, precise: the flight recorder tells which records a dead process had in hand, and whether it died at all."""
+"""P7, precise: the flight recorder tells which records a dead process had in flight, and whether it died at all."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_second_signal_is_not_the_crash_of_the_record_in_hand(make_scene: Make
         }
         for scene in (here, elsewhere):
             member = members[scene.topic]
-            started = wait_until(lambda s=scene, m=member: s.journal.started(pid=m.pid), "it is in hand")  # type: ignore[misc]
+            started = wait_until(lambda s=scene, m=member: s.journal.started(pid=m.pid), "it is in flight")  # type: ignore[misc]
             assert started
             member.terminate()
         wait_until(lambda: guard_of(elsewhere).draining, "the commit says that it drains")

@@ -1,5 +1,5 @@
 """A child that a handler forks gets the signals as if keepfast were not there: it ends by the first one, and the parent
-goes on.
+continues.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""P9 on a real broker: random keys, values and headers die, are buried in each of the formats, and are replayed by the
-command; what comes back is what was sent.
+"""P9 on a real broker: random keys, values and headers die, are dead-lettered in each of the formats, and are replayed
+by the command; what comes back is what was sent.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
             for number, end in enumerate(ends):
                 group = f"scenario.{form}"
                 done = lambda group=group, n=number, end=end: client.committed(group, name, n)[0] == end  # noqa: E731
-                wait_until(done, f"{group} has buried everything")
+                wait_until(done, f"{group} has dead-lettered everything")
     for form in LETTER_FORMATS:
         again = topic(partitions=PARTITIONS)
         answer = keepfast(
@@ -86,10 +86,10 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
         assert answer.returncode == 0, answer.stderr
         found = {}
         for message in client.read(again, COUNT, partitions=PARTITIONS):
-            told = list(read_headers(message))
-            identity = dict(told[-2:])["keepfast-letter-id"] or b""
+            reported = list(read_headers(message))
+            identity = dict(reported[-2:])["keepfast-letter-id"] or b""
             partition, offset = identity.decode().split("/")[-2:]
-            found[int(partition), int(offset)] = message.key(), message.value(), told[:-2]
+            found[int(partition), int(offset)] = message.key(), message.value(), reported[:-2]
         assert len(found) == COUNT
         for record, place in zip(records, places, strict=True):
             assert found[place] == (record.key, record.value, list(record.headers)), (form, place)

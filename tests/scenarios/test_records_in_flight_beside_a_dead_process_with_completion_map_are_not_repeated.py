@@ -24,13 +24,13 @@ def test_records_in_flight_beside_a_dead_process_with_completion_map_are_not_rep
     victim = scene.member(SETTINGS)
     wait_until(lambda: quick <= scene.journal.ended(), "the quick keys are through")
 
-    def told() -> set[Id]:
+    def reported() -> set[Id]:
         offset, metadata = scene.committed_with_metadata().get(0, (0, ""))
         assert offset == 0, "the slow record is not finished"
         finished = decode(metadata, offset=offset)
         return {record for record in quick if record.offset in finished}
 
-    wait_until(lambda: told() == quick, "the commit tells of all of them")
+    wait_until(lambda: reported() == quick, "the commit tells of all of them")
     victim.kill()
 
     scene.open_gate(gate)

@@ -38,13 +38,13 @@ def refusal(app: App) -> str:
 
 def test_topics_that_may_not_be_made_are_all_named_with_the_command(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name = topic(partitions=2)
-    said = refusal(app_with(kafka, name, RetryTopics(delays=("5s", "1h"), allow_reorder=True, create_topics=False)))
-    assert [line.partition(" does not exist")[0] for line in said.splitlines()] == [
+    printed = refusal(app_with(kafka, name, RetryTopics(delays=("5s", "1h"), allow_reorder=True, create_topics=False)))
+    assert [line.partition(" does not exist")[0] for line in printed.splitlines()] == [
         f"The retry topic {name}.{GROUP}.retry.5s",
         f"The retry topic {name}.{GROUP}.retry.1h",
     ]
     command = f"kafka-topics.sh --create --topic {name}.{GROUP}.retry.1h --partitions 2 --config cleanup.policy=delete"
-    assert f"{command} --config retention.ms={WEEK_MS + 3_600_000}" in said
+    assert f"{command} --config retention.ms={WEEK_MS + 3_600_000}" in printed
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,11 @@ def test_a_topic_that_would_lose_what_it_is_given_is_refused_with_the_command(
 ) -> None:
     name = topic()
     kafka.create_topic(f"{name}.{GROUP}.retry.1m", config=config)
-    said = refusal(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True)))
-    assert complaint in said
-    assert f"kafka-configs.sh --alter --entity-type topics --entity-name {name}.{GROUP}.retry.1m --add-config" in said
+    printed = refusal(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True)))
+    assert complaint in printed
+    assert (
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {name}.{GROUP}.retry.1m --add-config" in printed
+    )
 
 
 @pytest.mark.parametrize("config", [{"retention.ms": "-1"}, {"retention.ms": "60001"}, {}])
@@ -104,8 +106,8 @@ def test_a_delay_that_is_not_configured_any_more_is_read_on(
 
     after.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=now or RetryTopics())(work)
     with RunningApp(after) as running:
-        (said,) = running.log.of("retry_topic_not_configured")
-        assert said.fields["topic"] == left_over
+        (printed,) = running.log.of("retry_topic_not_configured")
+        assert printed.fields["topic"] == left_over
         wait_until(lambda: client.committed(GROUP, left_over)[0] == 1, "nothing is stranded")
         wait_until(lambda: client.edges(f"{name}.dlq") == (0, 1), "it has come to its end")
     assert [attempt for _, attempt in seen] == [1, 2], "the new delays are behind its step: it was its last attempt"

@@ -55,7 +55,7 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
             assert config["retention.ms"] == str((7 * 86_400 + delay_s) * 1000)
         running.wait_assigned(9)
         [(_, offset)] = client.produce(name, [NewRecord(value, b"\x00key", HEADERS, partition=2)])
-        wait_until(lambda: edges(client, f"{name}.dlq", 3) == 1, "it is buried")
+        wait_until(lambda: edges(client, f"{name}.dlq", 3) == 1, "it is dead-lettered")
         wait_until(lambda: client.committed(GROUP, retry_topics[1], 2)[0] == 1, "and committed where it was last")
         assert client.committed(GROUP, name, 2)[0] == 1
         assert running.loop.counts.total().moved == 2
@@ -80,8 +80,8 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
     assert fields["original_timestamp"] == first.timestamp()[1]
     assert (fields["retry_count"], len(fields["attempts"]), fields["reason"]) == (3, 4, "failed 4 times")
     moved = [
-        (said.fields["topic"], said.fields["offset"], said.fields["to"])
-        for said in running.log.of("moved_to_retry_topic")
+        (printed.fields["topic"], printed.fields["offset"], printed.fields["to"])
+        for printed in running.log.of("moved_to_retry_topic")
     ]
     assert moved == [(name, offset, retry_topic) for retry_topic in retry_topics]
 
@@ -146,7 +146,7 @@ def test_a_record_too_large_for_its_retry_topic_stays_and_is_dead_lettered(
         running.wait_assigned(3)
         limit(kafka, f"{name}.{GROUP}.retry.1s", 1_000)
         client.produce(name, [b"a" * 2_000, b"b"])
-        wait_until(lambda: client.committed(GROUP, name)[0] == 2, "the partition goes on")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 2, "the partition continues")
         assert len(running.log.of("retry_topic_publish_failed")) == 1
     assert seen == [(b"a", 1), (b"a", 2), (b"b", 1)]
     (letter,) = client.read(f"{name}.dlq", 1)
@@ -173,6 +173,6 @@ def test_while_the_retry_topic_is_gone_nothing_is_committed_and_nothing_lost(
         wait_until(lambda: len(running.log.of("retry_topic_publish_failed")) >= 2, "it is refused again and again")
         assert (client.committed(GROUP, name)[0], seen) == (1, [(0, 1), (1, 1)])
         kafka.create_topic(retry_topic)
-        wait_until(lambda: client.committed(GROUP, name)[0] == 3, "the partition goes on")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 3, "the partition continues")
         wait_until(lambda: (1, 2) in seen, "and the record comes back")
     assert sorted(seen) == [(0, 1), (1, 1), (1, 2), (2, 1)]

@@ -60,8 +60,8 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
         "KEEPFAST_CONTROL_TOKEN": "t",
         "TMPDIR": str(tmp_path),
     }
-    web, said = Web(f"http://127.0.0.1:{port}", "t"), tmp_path / "said"
-    with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **variables) as parent:
+    web, printed = Web(f"http://127.0.0.1:{port}", "t"), tmp_path / "printed"
+    with running("run", "app:app", "--processes", "2", cwd=tmp_path, printed=printed, **variables) as parent:
         wait_until(lambda: is_up(web), "both children are ready")
         Client(kafka).produce(name, [NewRecord(b"v", partition=number % 2) for number in range(10)])
         wait_until(lambda: sum(_success(web).values()) == 10, "all ten are counted")
@@ -99,7 +99,7 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
         assert Web(web.url).post("/api/consumers/charge/pause").status == 401, "the children look at the token"
         assert web.post("/api/consumers/charge/pause").json["changed"] == 2
         assert web.post("/api/consumers/charge@1/resume").json["changed"] == 1
-        wait_until(lambda: _paused(web) == ["charge@0"], "one of them goes on")
+        wait_until(lambda: _paused(web) == ["charge@0"], "one of them continues")
 
         victim = next(iter(_children(parent.pid)))
         os.kill(victim, signal.SIGKILL)

@@ -18,7 +18,7 @@ def test_sigterm_mid_handler_finishes_it_and_commits(make_scene: MakeScene, hand
     behind = scene.send([Work(partition=0), Work(partition=1)])
     variables = {"SCENARIO_ASYNC": "1"} if handler == "coroutine" else {}
     member = scene.member(variables=variables)
-    wait_until(lambda: len(scene.journal.started()) == 2, "both records are in hand")
+    wait_until(lambda: len(scene.journal.started()) == 2, "both records are in flight")
 
     member.terminate()
     member.wait_event("drain_started")

@@ -1,4 +1,4 @@
-"""P6, P4: SIGTERM while a record waits 30 s for its retry: nobody waits for that; the next owner begins anew."""
+"""P6, P4: SIGTERM while a record waits 30 s for its retry: nobody waits for that; the next owner begins again."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def test_sigterm_mid_wait_cuts_the_wait_short(make_scene: MakeScene) -> None:
     scene.wait_all_ended()
     scene.wait_committed()
     starts = [(one.pid, one.attempt) for one in scene.journal.of("start") if one.id == waiting.id]
-    assert starts == [(first.pid, 1), (second.pid, 1), (second.pid, 2)], "attempts are counted anew by each owner"
+    assert starts == [(first.pid, 1), (second.pid, 1), (second.pid, 2)], "attempts are counted again by each owner"
     reconcile(scene, order="partition").assert_exactly_once()

@@ -1,4 +1,4 @@
-"""P6, P8: SIGTERM while the breaker is open: nobody waits for the service; the next owner begins anew."""
+"""P6, P8: SIGTERM while the breaker is open: nobody waits for the service; the next owner begins again."""
 
 from __future__ import annotations
 

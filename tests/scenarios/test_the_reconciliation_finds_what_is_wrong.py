@@ -11,7 +11,7 @@ A, B, C = (Id("t", 0, offset) for offset in range(3))
 KEYS = {A: b"a", B: b"b", C: b"a"}
 
 
-def told(*story: str) -> list[Span]:
+def reported(*story: str) -> list[Span]:
     """`"1 start A"`: process 1 starts record A; each word takes 10 ms, the first one at 10 ms."""
     entries = []
     for number, line in enumerate(story, 1):
@@ -46,7 +46,7 @@ GOOD = ("1 start A", "1 end A", "1 start B", "1 end B", "1 start C", "1 end C")
 
 
 def look(*story: str, history: History, order: str = "partition") -> Findings:
-    return find([A, B, C], told(*story), history, order=order)
+    return find([A, B, C], reported(*story), history, order=order)
 
 
 def test_a_good_story_has_nothing_wrong() -> None:

@@ -36,7 +36,7 @@ def test_both_run_side_by_side_and_end_one_after_the_other(kafka: TopicAdmin, to
                 both = ([b"1", b"2"],) * 2
                 await asyncio.to_thread(wait_until, lambda: (coroutine_saw, thread_saw) == both, "both have it")
             client.produce(name, [b"3"])
-            await asyncio.to_thread(wait_until, lambda: thread_saw[2:] == [b"3"], "the other goes on")
+            await asyncio.to_thread(wait_until, lambda: thread_saw[2:] == [b"3"], "the other continues")
             assert coroutine_saw == [b"1", b"2"]
         assert loops == {asyncio.get_running_loop()}
 

@@ -160,7 +160,7 @@ def test_sending_to_a_missing_topic_is_retried_and_then_dead_lettered(
 
     client.produce(name, [b"precious"])
     with RunningApp(app):
-        wait_until(lambda: client.committed(GROUP, name)[0] == 1, "the record is buried and committed")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 1, "the record is dead-lettered and committed")
     assert attempts == [1, 2, 3]
     (letter,) = client.read(f"{name}.dlq", 1)
     fields = json.loads(letter.value())

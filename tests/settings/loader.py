@@ -13,7 +13,7 @@ from keepfast.settings import AppSpec, ConsumerSettings, Settings, load
 
 
 class Loader:
-    """Loads the app `shop` with one consumer, `charge`, unless told otherwise."""
+    """Loads the app `shop` with one consumer, `charge` by default."""
 
     def __init__(self, cwd: Path) -> None:
         self.cwd = cwd

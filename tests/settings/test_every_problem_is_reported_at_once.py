@@ -115,7 +115,7 @@ def test_a_wrong_file_is_answered_with_the_place(loader: Loader, toml: str, plac
         ({"group": "a{env"}, "consumer.group has braces that do not match"),
         ({"topics": "a b"}, "Kafka allows only letters"),
         ({"dead_letter": "{nope}"}, "dead_letter.topic uses {nope}"),
-        ({"dead_letter": "{topic}"}, "consumed again for ever"),
+        ({"dead_letter": "{topic}"}, "consumed again forever"),
         ({"dead_letter": "x" * 250}, "Kafka allows 249"),
         ({"commit": "interval"}, "idempotent=True"),
     ],

@@ -58,8 +58,8 @@ def test_numbers_of_a_guard_that_is_off_are_a_warning(loader: Loader) -> None:
 def test_all_problems_are_reported_at_once(loader: Loader) -> None:
     environ = {"KEEPFAST_BREAKER_OPEN_S": "90", "KEEPFAST_STORM_GUARD_DEAD_LETTERED": "500", "KEEPFAST_RATE_PER_S": "0"}
     problems = " ".join(loader.problems(environ, breaker=True, storm_guard=True))
-    for said in ("breaker: max_open_s", "storm_guard: dead_lettered", "KEEPFAST_RATE_PER_S"):
-        assert said in problems
+    for printed in ("breaker: max_open_s", "storm_guard: dead_lettered", "KEEPFAST_RATE_PER_S"):
+        assert printed in problems
 
 
 @pytest.mark.parametrize("wrong", [3, "yes", RatePolicy()])

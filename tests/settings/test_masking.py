@@ -11,8 +11,8 @@ def test_more_names_and_patterns_are_masked_beside_the_usual_ones(loader: Loader
         [f"customer_name={MASKED}", f"password={MASKED}", MASKED, MASKED]
     )
     environ = {"KEEPFAST_MASKING_FIELDS": "shoe_size, hat", "KEEPFAST_MASKING_PATTERNS": "a,b\nACME-\\d+\n"}
-    told = loader.load(environ, toml=toml).masking
-    assert (told.fields, told.patterns) == (("shoe_size", "hat"), ("a,b", r"ACME-\d+"))
+    reported = loader.load(environ, toml=toml).masking
+    assert (reported.fields, reported.patterns) == (("shoe_size", "hat"), ("a,b", r"ACME-\d+"))
 
 
 def test_invalid_patterns_are_reported_by_their_number_and_not_repeated(loader: Loader) -> None:

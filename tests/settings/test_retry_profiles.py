@@ -80,8 +80,8 @@ def test_a_profile_named_for_a_consumer_in_a_nearer_source_replaces_the_policy_o
 
 def test_for_ever_is_every_3_seconds_unless_delays_are_set(loader: Loader) -> None:
     assert loader.charge({"RETRY_MAX_RETRIES": "forever"}).retry == RetryPolicy(max_retries=None)
-    told = loader.charge({"RETRY_MAX_RETRIES": "forever", "RETRY_MAX_DELAY_MS": "9000"}).retry
-    assert (told.initial_delay_ms, told.max_delay_ms, told.multiplier) == (1000, 9000, 2.0)
+    reported = loader.charge({"RETRY_MAX_RETRIES": "forever", "RETRY_MAX_DELAY_MS": "9000"}).retry
+    assert (reported.initial_delay_ms, reported.max_delay_ms, reported.multiplier) == (1000, 9000, 2.0)
 
 
 def test_an_unknown_profile_is_reported_once_with_the_nearest_name(loader: Loader) -> None:

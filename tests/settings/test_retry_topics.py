@@ -33,9 +33,9 @@ def test_what_the_code_says_can_be_switched_off(loader: Loader) -> None:
     )
 
 
-@pytest.mark.parametrize("told", ["soon", "5", "5s,", "0s", "2d", "off,5s"])
-def test_a_delay_that_is_none_is_refused_with_what_would_do(loader: Loader, told: str) -> None:
-    problem = loader.problem({"KEEPFAST_RETRY_TOPICS_DELAYS": told})
+@pytest.mark.parametrize("reported", ["soon", "5", "5s,", "0s", "2d", "off,5s"])
+def test_a_delay_that_is_none_is_refused_with_what_would_do(loader: Loader, reported: str) -> None:
+    problem = loader.problem({"KEEPFAST_RETRY_TOPICS_DELAYS": reported})
     assert problem.startswith("environment variable KEEPFAST_RETRY_TOPICS_DELAYS: must be delays from 1s to 1d")
 
 

@@ -79,7 +79,7 @@ def test_a_secret_is_given_out_only_on_purpose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "said"),
+    ("kafka", "printed"),
     [
         ({"sasl_username": "x"}, "sasl_username has no effect"),
         ({"sasl_password": "x"}, "sasl_password has no effect"),
@@ -100,8 +100,8 @@ def test_a_secret_is_given_out_only_on_purpose() -> None:
         ({"brokers": 9092}, "something of type int"),
     ],
 )
-def test_half_a_protection_is_a_problem(loader: Loader, kafka: dict[str, Any], said: str) -> None:
-    assert said in loader.problem(settings={"kafka": kafka})
+def test_half_a_protection_is_a_problem(loader: Loader, kafka: dict[str, Any], printed: str) -> None:
+    assert printed in loader.problem(settings={"kafka": kafka})
 
 
 @pytest.mark.parametrize("brokers", ["host", "host:1", "10.0.0.1:9092", "[::1]:9092", "a:1, b:2", "[::1]", "my_host:1"])

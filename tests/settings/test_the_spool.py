@@ -14,12 +14,12 @@ def test_there_is_no_spool_by_default(loader: Loader) -> None:
 
 
 def test_a_place_is_set_in_code_in_the_file_or_by_a_variable(loader: Loader) -> None:
-    for told in ({"spool": "file:///var/spool"}, {"spool": {"url": "file:///var/spool", "max_bytes": 10}}):
-        assert loader.load(settings=told).spool.url == Secret("file:///var/spool")
-    assert loader.load(settings=told).spool.max_bytes == 10
+    for reported in ({"spool": "file:///var/spool"}, {"spool": {"url": "file:///var/spool", "max_bytes": 10}}):
+        assert loader.load(settings=reported).spool.url == Secret("file:///var/spool")
+    assert loader.load(settings=reported).spool.max_bytes == 10
     assert loader.load(toml='spool = "s3://bucket/letters"').spool.url == Secret("s3://bucket/letters")
     for name in ("KEEPFAST_SPOOL", "KEEPFAST_SPOOL_URL"):
-        assert loader.load({name: URL}, settings=told).spool.url == Secret(URL)
+        assert loader.load({name: URL}, settings=reported).spool.url == Secret(URL)
 
 
 def test_the_place_is_not_shown(loader: Loader) -> None:

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 
 class Stage:
-    """One member unless told otherwise, `orders` with so many partitions, handlers of a millisecond that succeed.
+    """One member by default, `orders` with so many partitions, handlers of a millisecond that succeed.
 
     `error` may be set to a function that says what the handler raises for a record's number.
     """

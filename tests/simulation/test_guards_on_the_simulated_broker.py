@@ -21,7 +21,7 @@ STORM = StormPolicy(last=20, dead_lettered=5, share=0.5, probe_every_s=3)
 
 
 def away(_: int) -> BaseException:
-    return ConnectionRefusedError("nobody is there")
+    return ConnectionRefusedError("none is there")
 
 
 def refused(_: int) -> BaseException:
@@ -228,7 +228,7 @@ def test_a_storm_stops_the_consumer_and_a_probe_lets_it_go_on() -> None:
     stage = Stage(partitions=4, records=80, storm_guard=STORM)
     stage.error = refused
     stage.run(20)
-    assert stage.letters() == STORM.dead_lettered, "failed probes are not buried"
+    assert stage.letters() == STORM.dead_lettered, "failed probes are not dead-lettered"
     assert stage.member.loop.guards.status().storm == "tripped"
     waited = [start for start in stage.starts() if start.at > stage.now - 15]
     assert 4 <= len(waited) <= 5, "one probe every 3 s"

@@ -252,8 +252,8 @@ def test_after_an_orderly_stop_the_commit_has_no_records_in_flight() -> None:
     for number in range(2):
         stored = story.world.broker.stored("g", TopicPartition("orders", number))
         assert stored is not None
-        said = commit_metadata.read(stored.metadata, offset=stored.offset)
-        assert (stored.offset > 0, said) == (True, (CompletionMap(stored.offset), ""))
+        printed = commit_metadata.read(stored.metadata, offset=stored.offset)
+        assert (stored.offset > 0, printed) == (True, (CompletionMap(stored.offset), ""))
 
 
 def test_a_suspect_that_takes_too_long_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

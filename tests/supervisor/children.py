@@ -85,7 +85,7 @@ class Supervised:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.said = ""
+        self.printed = ""
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send the signal and return the exit code."""
@@ -93,12 +93,12 @@ class Supervised:
         return self.wait()
 
     def wait(self) -> int:
-        _, self.said = self.process.communicate(timeout=DEADLINE_S)
+        _, self.printed = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode
 
     def events(self, name: str) -> list[dict[str, object]]:
         """What it logged under that name, once it has ended."""
-        lines = [json.loads(line) for line in self.said.splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in self.printed.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == name]
 
 

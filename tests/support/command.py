@@ -40,9 +40,9 @@ def keepfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.Complet
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path, said: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run it in the background; both its outputs go to the file `said`."""
-    with said.open("ab") as output:
+def running(*arguments: str, cwd: Path, printed: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run it in the background; both its outputs go to the file `printed`."""
+    with printed.open("ab") as output:
         process = subprocess.Popen(
             [*KEEPFAST, *arguments], cwd=cwd, env=environment(**variables), stdout=output, stderr=output
         )

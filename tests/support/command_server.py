@@ -76,7 +76,7 @@ sys.argv = ["keepfast", *call["arguments"]]
 runpy.run_module("keepfast", run_name="__main__", alter_sys=True)
 """
 
-_told = threading.Lock()
+_reported = threading.Lock()
 _codes: dict[int, int] = {}
 """Exit codes of those that have ended and have not been asked yet."""
 
@@ -109,7 +109,7 @@ class Process:
 
     def _look(self, wait_s: float) -> int | None:
         if self.returncode is None:
-            with _told:
+            with _reported:
                 while self.pid not in _codes and _heard(wait_s):
                     pass
                 self.returncode = _codes.pop(self.pid, None)
@@ -123,7 +123,7 @@ def start(
     call = {"arguments": arguments, "cwd": str(cwd), "env": dict(env), "out": out, "err": err, "path": path}
     server = _server()
     assert server.stdin is not None
-    with _told:
+    with _reported:
         server.stdin.write(json.dumps(call).encode() + b"\n")
         server.stdin.flush()
         while (heard := _heard(None)) is None or heard[0] != "began":

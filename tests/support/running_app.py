@@ -86,7 +86,7 @@ class RunningApp:
         return LocalApp("scenario", parts=self._assembled)
 
     def in_event_loop(self, action: Callable[[], object]) -> None:
-        """Call it where the async handlers run, and go on."""
+        """Call it where the async handlers run, and continue."""
         assert self._assembled is not None
         self._assembled.events.start(lambda _: None).call_soon_threadsafe(action)
 

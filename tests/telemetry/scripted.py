@@ -43,10 +43,10 @@ def scripted_lines() -> list[str]:
     with logging_as_it_was():
         logs.configure(format="json", stream=stream)
         asyncio.run(_story())
-    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    printed = [json.loads(line) for line in stream.getvalue().splitlines()]
     return [
         json.dumps({name: value for name, value in line.items() if name not in ("ts", "processing_ms")})
-        for line in said
+        for line in printed
         if line["logger"] == "keepfast.consumer"
     ]
 

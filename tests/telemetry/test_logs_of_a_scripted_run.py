@@ -1,5 +1,5 @@
 """The statements, levels and fields that the consumer standard asks for, of a run in which everything happens once. The
-file beside this has them all; after a change that is meant, write it anew: `python -m tests.telemetry.scripted`.
+file beside this has them all; after a change that is meant, write it again: `python -m tests.telemetry.scripted`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def test_the_log_is_that_of_the_standard() -> None:
 
 
 def test_every_statement_has_its_level_and_its_fields() -> None:
-    said = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
-    assert all(set(line) >= FIELDS for line in said)
+    printed = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    assert all(set(line) >= FIELDS for line in printed)
     assert all(
         isinstance(line["backoff_delay_ms"], int)
-        for line in said
+        for line in printed
         if line["event"] in ("retry_scheduled", "moving_to_retry_topic")
     )
-    levels = {(line["event"], line["error_classification"]): line["level"] for line in said}
+    levels = {(line["event"], line["error_classification"]): line["level"] for line in printed}
     assert levels == {
         ("retry_scheduled", "retryable"): "warning",  # a retry, with its number and delay
         ("retry_succeeded", "retryable"): "info",
@@ -41,7 +41,7 @@ def test_every_statement_has_its_level_and_its_fields() -> None:
         ("dead_lettered", "non-retryable"): "info",
         ("record_discarded", "discard"): "warning",
     }
-    assert all("error_message" in line and line["at"].startswith("tests/telemetry/scripted.py:") for line in said)
+    assert all("error_message" in line and line["at"].startswith("tests/telemetry/scripted.py:") for line in printed)
     assert SECRET not in GOLDEN.read_text()
 
 
@@ -59,15 +59,15 @@ def test_a_storm_is_sampled_and_every_discarded_record_is_logged() -> None:
             log.warning("record_discarded", topic="orders", error_type="Discard", offset=number)
             log.error("dead_letter_publish_failed", topic="orders", error_type="ValueError", offset=number)
         log.warning("retry_scheduled", topic="orders", error_type="OSError", offset=1)
-    said = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [(line["error_type"], line["offset"]) for line in said if line["event"] == "retry_scheduled"] == [
+    printed = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["error_type"], line["offset"]) for line in printed if line["event"] == "retry_scheduled"] == [
         ("TimeoutError", 0),
         ("TimeoutError", 1),
         ("TimeoutError", 2),
         ("OSError", 1),
     ]
-    assert len([line for line in said if line["event"] == "dead_letter_publish_failed"]) == 3
-    assert len([line for line in said if line["event"] == "record_discarded"]) == 50
+    assert len([line for line in printed if line["event"] == "dead_letter_publish_failed"]) == 3
+    assert len([line for line in printed if line["event"] == "record_discarded"]) == 50
     assert len(heard) == 151, "other listeners get all"
 
 
@@ -101,11 +101,11 @@ def test_how_many_lines_were_left_out_is_reported_also_if_no_more_of_them_come(m
         for pass_s in (logs.STORM_S / 2, logs.STORM_S, logs.STORM_S):
             now[0] += pass_s
             log.info("stopping")
-    said = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["event"] for line in said] == [
+    printed = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in printed] == [
         *("retry_scheduled", "retry_scheduled", "stopping"),
         *("log_lines_suppressed", "stopping", "stopping"),
     ]
-    told = {name: value for name, value in said[3].items() if name not in ("ts", "logger", "event")}
+    reported = {name: value for name, value in printed[3].items() if name not in ("ts", "logger", "event")}
     where = {"consumer_group": "g", "topic": "orders", "error_type": "OSError"}
-    assert told == {"level": "warning", "of": "retry_scheduled", "suppressed": 5} | where
+    assert reported == {"level": "warning", "of": "retry_scheduled", "suppressed": 5} | where

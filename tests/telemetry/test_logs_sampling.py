@@ -52,20 +52,20 @@ def test_a_storm_of_keys_is_bounded_in_memory_and_in_output() -> None:
 def test_a_sampler_admits_at_most_n_per_window_and_counts_the_rest(
     calls: list[tuple[int, float]], at_most: int
 ) -> None:
-    sampler, now, told = Sampler(), 0.0, 0
+    sampler, now, reported = Sampler(), 0.0, 0
     times: dict[int, list[float]] = {}
     for key, pause_s in calls:
         now += pause_s
         left_out = sampler.admit(key, now=now, every_s=4.0, at_most=at_most)
         if left_out is not None:
-            told += left_out
+            reported += left_out
             times.setdefault(key, []).append(now)
     for admitted in times.values():
         # Windows are fixed, so any span of one window's length touches at most two of them.
         for first, beyond in zip(admitted, admitted[2 * at_most :], strict=False):
             assert beyond - first >= 4.0
     waiting = sum(int(window[2]) for window in sampler._windows.values())
-    assert told + waiting == sampler.suppressed_total
+    assert reported + waiting == sampler.suppressed_total
     assert sum(map(len, times.values())) + sampler.suppressed_total == len(calls)
 
 

@@ -142,7 +142,7 @@ def test_each_record_is_found_where_it_ended(address: str | None) -> None:
 
 
 def test_a_runner_is_tested_as_an_app_is(address: str | None) -> None:
-    topic, buried, words = f"shop.order-{uuid.uuid4().hex[:6]}.v1", [], [False, None]
+    topic, dead_lettered, words = f"shop.order-{uuid.uuid4().hex[:6]}.v1", [], [False, None]
 
     def process(order: dict[str, Any]) -> dict[str, Any]:
         failing.append(order["id"])
@@ -152,7 +152,7 @@ def test_a_runner_is_tested_as_an_app_is(address: str | None) -> None:
         return {"success": error is None, "error": error}
 
     def publish(message: Any, error: BaseException, *, retry_count: int) -> bool | None:
-        buried.append((message, str(error), retry_count))
+        dead_lettered.append((message, str(error), retry_count))
         return words.pop(0) if words else None
 
     failing: list[str] = []
@@ -184,7 +184,7 @@ def test_a_runner_is_tested_as_an_app_is(address: str | None) -> None:
             assert await h.topic("shop.order.dlq") == []
 
     played(story())
-    assert buried == [({"id": "bad"}, "no such customer", 0)] * 2, "called again, because it first said False"
+    assert dead_lettered == [({"id": "bad"}, "no such customer", 0)] * 2, "called again, because it first said False"
 
 
 def test_a_runner_without_a_publisher_writes_letters_of_ours_in_memory() -> None:
@@ -306,15 +306,15 @@ def test_it():
 """
 
 
-@pytest.mark.parametrize(("flags", "said"), [((), "MEMORY Memory"), (("--keepfast-kafka",), "REAL Real")])
+@pytest.mark.parametrize(("flags", "printed"), [((), "MEMORY Memory"), (("--keepfast-kafka",), "REAL Real")])
 def test_a_flag_of_pytest_takes_the_same_test_to_a_broker(
-    kafka: TopicAdmin, tmp_path: Path, flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    kafka: TopicAdmin, tmp_path: Path, flags: tuple[str, ...], printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "test_mine.py").write_text(USERS_TEST)
     monkeypatch.setenv("KEEPFAST_TEST_BOOTSTRAP", kafka.bootstrap)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *flags]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, said in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, printed in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 class Gateway:

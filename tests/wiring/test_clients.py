@@ -28,7 +28,7 @@ def protocols(settings: Settings, cluster: ClusterFacts) -> tuple[str, bool]:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("reported", "expected"),
     [
         ({}, ("consumer", True)),
         ({"group_protocol": "consumer"}, ("consumer", False)),
@@ -36,8 +36,8 @@ def protocols(settings: Settings, cluster: ClusterFacts) -> tuple[str, bool]:
         ({"group_instance_id": "till"}, ("classic", False)),
     ],
 )
-def test_by_its_settings(tmp_path: Path, told: dict[str, Any], expected: tuple[str, bool]) -> None:
-    assert protocols(settings_of(tmp_path, **told), ClusterFacts({}, {}, {}, {})) == expected
+def test_by_its_settings(tmp_path: Path, reported: dict[str, Any], expected: tuple[str, bool]) -> None:
+    assert protocols(settings_of(tmp_path, **reported), ClusterFacts({}, {}, {}, {})) == expected
 
 
 def test_classic_on_the_embedded_broker(tmp_path: Path) -> None:

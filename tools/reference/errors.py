@@ -16,7 +16,7 @@ from tools.reference.markdown import MADE, code, codes, fence, table
 INTRODUCTION = """# Errors: codes and rules
 
 Every exception of a handler is looked up in a table of rules. The rule says what becomes of the record (**kind**),
-the code that stands in the dead letter, and whether it means that a downstream is away (**outage**, for the
+the code that stands in the dead letter, and whether it means that a downstream is down (**outage**, for the
 [breaker](../concepts/guards.md)). `keepfast explain` answers for one error, with the rules of your app if you name
 it:
 

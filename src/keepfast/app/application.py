@@ -75,11 +75,11 @@ class App(Router):
         """Run this generator around each call of each consumer's handler; the first that is registered is the
         outermost. A batch is one call.
 
-        It yields once. What the handler raises is raised there, and must go on or be replaced by another exception. It
-        may take the context (`Context | BatchContext` in an app with handlers of both kinds), resources and providers.
-        A plain generator works around handlers of both kinds, an async one around `async def` handlers only. The
-        record is finished after it has ended, and an exception from it fails the attempt as one of the handler does.
-        Raises ConfigError for a function that does not yield.
+        It yields once. What the handler raises is raised there, and must continue or be replaced by another exception.
+        It may take the context (`Context | BatchContext` in an app with handlers of both kinds), resources and
+        providers. A plain generator works around handlers of both kinds, an async one around `async def` handlers only.
+        The record is finished after it has ended, and an exception from it fails the attempt as one of the handler
+        does. Raises ConfigError for a function that does not yield.
         """
         self._middleware.append(inspect_provider(function, "middleware"))
         return function
@@ -186,7 +186,7 @@ class App(Router):
     ) -> int:
         """Run until a signal, a verdict or a failure ends it; returns the exit code.
 
-        Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is
+        Raises ConfigError or StartError before anything has started. `wait`: forever, not 30 s, for a broker that is
         away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped. `observers`: for
         keepfast's own commands.
         """
@@ -203,7 +203,7 @@ class App(Router):
         brokers are reached and the consumers begin. `with app:` starts and stops it.
 
         `consume=False`: the producer alone, for processes that only send. `wait`: without end, not 30 s, for a broker
-        that is away. Raises ConfigError or StartError, and LifecycleError if it is started already.
+        that is down. Raises ConfigError or StartError, and LifecycleError if it is started already.
         """
         from keepfast.app.instance import StartOptions
 
@@ -433,7 +433,7 @@ class App(Router):
         return instance
 
     def _to_be_stopped(self) -> AppInstance:
-        """It is stopped once, by whoever started it. Raises LifecycleError."""
+        """It is stopped once, by the caller that started it. Raises LifecycleError."""
         with self._lock:
             instance = self._started("stopped")
             if not instance.started:

@@ -108,9 +108,9 @@ def specs_of(
 
 def decoding_of(consumer: Consumer, settings: Settings) -> Decoding:
     """With what the settings say."""
-    own, said = settings.consumers[consumer.name], consumer.decoding
-    models = {expand(topic, {"env": settings.app.env}): model for topic, model in said.models.items()}
-    return replace(said, models=models, unknown_types=own.unknown_types, topics=own.topics)
+    own, decoding = settings.consumers[consumer.name], consumer.decoding
+    models = {expand(topic, {"env": settings.app.env}): model for topic, model in decoding.models.items()}
+    return replace(decoding, models=models, unknown_types=own.unknown_types, topics=own.topics)
 
 
 def _call(handler: Handler, plan: Plan, sink: Sink, tracing: Tracing | None) -> AnyCall:

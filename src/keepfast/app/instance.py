@@ -43,7 +43,7 @@ FAILURES = {
 class StartOptions:
     """How an app is started. `events`: the event loop of its async handlers; without it, they get one of their own.
     `embedded`: in a process of the user's, where it listens on no port and never ends the process. `wait`: without end
-    for a broker that is away. The others: see `Lifecycle` and `assemble`.
+    for a broker that is down. The others: see `Lifecycle` and `assemble`.
     """
 
     events: HandlerLoop | None = None
@@ -57,7 +57,7 @@ class AppInstance:
     """An app from its start to its end. Its methods block: any thread but the event loop's.
 
     `run` does everything, with signals; `start` and `stop` are for an app that is embedded. `abort` ends a start that
-    is under way on another thread. `started`: it is embedded, its consumers have begun, and nobody has stopped it.
+    is under way on another thread. `started`: it is embedded, its consumers have started, and it was not stopped.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class AppInstance:
             self._close_failure = error
 
     def _lifespan_ended(self) -> None:
-        """Its resources are gone, so no handler may go on."""
+        """Its resources are gone, so no handler may continue."""
         self._aborted = True
         if self._assembly is not None:
             self._assembly.stop()

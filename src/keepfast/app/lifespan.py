@@ -99,7 +99,7 @@ class Lifespan:
             ) from error
 
     def abort(self) -> None:
-        """Cancel it if it is being entered; a sync one goes on. Returns at once; any thread."""
+        """Cancel it if it is being entered; a sync one continues. Returns at once; any thread."""
         if not self._entered.done():
             self._cancel()
 

@@ -23,7 +23,7 @@ MAX_RECORDS, MAX_BYTES = 10_000, 64 * 1024 * 1024
 class SendFuture:
     """A record on its way. `await` it on any event loop, or call `result` on a thread that may block: both return a
     `Receipt` (topic, partition, offset) once all in-sync replicas have the record, and raise SinkError if it was not
-    sent. A failure that nobody waits for is logged.
+    sent. A failure of a future that is not awaited is logged.
 
     Cancelling the task that awaits it does not recall the record.
     """

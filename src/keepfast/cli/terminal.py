@@ -68,7 +68,7 @@ def table(
 
 
 def confirmed(question: str) -> bool:
-    """Ask for confirmation. Raises UsageError if nobody can be asked."""
+    """Ask for confirmation. Raises UsageError without a terminal."""
     if not sys.stdin.isatty():
         raise click.UsageError("Standard input is not a terminal: confirm with --yes, or use --dry-run.")
     try:

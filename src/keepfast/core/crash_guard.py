@@ -1,9 +1,9 @@
 """The crash guard: a record that kills its process is found and dead-lettered; records beside it are not.
 
 What it knows has to outlive the process, so it travels with the partition's commit, in the field that the completion
-map leaves free for it (see `core.ledger`). While a partition is at work the commit says how far: records below the
-*lease* may be in flight, nothing beyond it starts before a later commit is confirmed. An orderly end takes the lease
-back, so an owner that finds one knows that the last owner died, and which records it may have had in hand.
+map leaves free for it (see `core.ledger`). While records of a partition are in flight the commit has a limit: records
+below the *lease* may be in flight, nothing beyond it starts before a later commit is confirmed. An orderly end takes
+the lease back, so an owner that finds one knows that the last owner died, and which records it may have had in flight.
 
 The first time that only leaves a *mark*. The second time in about the same place (the committed offset lies below the
 mark) those records become *suspects*: each of them runs alone in its process, and each start is counted before it
@@ -11,8 +11,8 @@ happens, in a confirmed commit. The count is taken back when the record comes ba
 found there after a death are starts that nothing came back from; after `max_deliveries` of them it is dead-lettered.
 
 Where the next owner can read the flight recorder of the last one (see `engine.flight_recorder`), it knows the records
-in hand exactly, and also whether the last owner died at all. Then only those records are marked, and the suspects are
-the records that were in hand at both deaths.
+in flight exactly, and also whether the last owner died at all. Then only those records are marked, and the suspects are
+the records that were in flight at both deaths.
 
 The text is `d<lease>,t<token>,g,m<mark>,p<until>,h<spans>,q<spans>,c<offset>,s<offset>:<starts>…`; what is not there is
 left out, every number is counted from the committed offset, and spans are `<first>+<length>` with dots between them.
@@ -93,8 +93,8 @@ class Guard:
     flight when a process died. `until`: unfinished records below it are suspects. `starts`: how often a suspect was
     started and did not come back; `charged` is the one whose latest start is counted ahead of it.
 
-    `in_hand` are records that were in hand at a death and `suspects` those in hand at two, where that is known exactly.
-    `token` names the owner that has the lease; `draining`: it is about to end.
+    `in_hand` are records that were in flight at a death and `suspects` those in flight at two, where that is known
+    exactly. `token` names the owner that has the lease; `draining`: it is about to end.
     """
 
     lease: int | None = None
@@ -110,7 +110,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of the owner of a lease. `in_hand`: the records that it had in hand; None: not known."""
+    """What became of the owner of a lease. `in_hand`: the records that it had in flight; None: not known."""
 
     dead: bool
     in_hand: Spans | None = None
@@ -207,7 +207,7 @@ def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
     """What a new owner makes of what it finds with the commit at `base`: a lease that was not taken back is a death,
     unless the `fate` of its owner is known to be another, or it was about to end.
 
-    Marks and suspects that everything has been finished below are forgotten; the others go on from owner to owner.
+    Marks and suspects that everything has been finished below are forgotten; the others continue from owner to owner.
     """
     mark = found.mark if found.mark is not None and found.mark > base else None
     until = found.until if found.until is not None and found.until > base else None
@@ -251,7 +251,7 @@ class CrashWatch:
     `press` asks for a commit of the partition as soon as possible. Unfinished records below `until` (0: there are none)
     and those in `suspects` are suspects. `exposed`: the broker may hold a count for a record that is not running;
     nothing else may start meanwhile, or a death would be laid to the wrong door. `token` names the flight recorder in
-    which the partition's records in hand are noted.
+    which the partition's records in flight are noted.
     """
 
     __slots__ = (
@@ -355,7 +355,7 @@ class CrashWatch:
         self.charged = None
 
     def carried(self, watermark: int, base: int) -> Guard:
-        """What goes on in a new epoch that begins at `base`, by an operator's choice, in the same process. Everything
+        """What continues in a new epoch that begins at `base`, by an operator's choice, in the same process. Everything
         below `watermark` was finished, so nothing below it becomes a suspect by being read again.
         """
         in_hand, suspects = self._in_hand, self.suspects

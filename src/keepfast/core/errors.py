@@ -100,7 +100,7 @@ class Fault(StrEnum):
     OUT_OF_RANGE = "out_of_range"
     """The position lies outside the log."""
     FATAL = "fatal"
-    """The client cannot go on."""
+    """The client cannot continue."""
 
 
 class PortError(KeepfastError):

@@ -182,7 +182,7 @@ class BatchFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerTimedOut(Event):
-    """The handler took longer than `timeout_s`. `given_up`: its record goes on without it; False: its lane waits.
+    """The handler took longer than `timeout_s`. `given_up`: its record continues without it; False: its lane waits.
 
     The place is where the record came from, also after it was in a retry topic (`retry_topic`); of a list of records,
     that of the first. `abandoned`: how many handlers run on although they were given up.
@@ -201,7 +201,7 @@ class HandlerTimedOut(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerAbandoned(Event):
-    """The handler still runs for a partition that was revoked and is back: the partition goes on without it.
+    """The handler still runs for a partition that was revoked and is back: the partition continues without it.
 
     The place is where the record came from, also after it was in a retry topic (`retry_topic`); of a list of records,
     that of the first.
@@ -243,7 +243,7 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReset(Event):
-    """The position of a partition was not valid: reading goes on by `policy`. `offset` is the old position."""
+    """The position of a partition was not valid: reading continues by `policy`. `offset` is the old position."""
 
     topic: str
     partition: int
@@ -284,8 +284,9 @@ class TopicRecreated(Event):
 class PreviousOwnerCrashed(Event):
     """The process that had the partition before died while records may have been in flight.
 
-    `in_hand`: how many of this partition it had in hand; None if that is not known, and then everything from `offset`
-    up to `in_flight_below` may have been. `suspected`: records that were in hand at two crashes run alone from now on.
+    `in_hand`: how many of this partition it had in flight; None if that is not known, and then everything from `offset`
+    up to `in_flight_below` may have been. `suspected`: records that were in flight at two crashes run alone from now
+    on.
     """
 
     topic: str
@@ -362,7 +363,7 @@ class Released(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOpened(Event):
-    """A downstream is away by `outages` of the last `attempts`: records wait. `rule` decided about the last one."""
+    """A downstream is down by `outages` of the last `attempts`: records wait. `rule` decided about the last one."""
 
     outages: int
     attempts: int

@@ -19,11 +19,11 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_OK: "A clean end: what was finished is committed, and the group was left.",
     EXIT_UNEXPECTED: "Something unexpected failed; a command did not get through its list, or found a broken rule.",
     EXIT_USAGE: "The command line or the configuration is wrong. Nothing was started; every problem is listed.",
-    EXIT_NOT_STARTED: "The broker, a topic or a right was missing at the start, for 30 s (`--wait`: for ever).",
+    EXIT_NOT_STARTED: "The broker, a topic or a right was missing at the start, for 30 s (`--wait`: forever).",
     EXIT_HALTED: "A handler or a rule halted the app. The record stays unfinished and comes again after the restart.",
     EXIT_DEADLINE: "The drain deadline passed. What was not finished or not committed comes again.",
     EXIT_FENCED: "Another process took this static member's identity. Two must not run under one name.",
-    EXIT_SIGINT: "A second Ctrl-C (SIGINT) ended it at once; or a command was interrupted, and says how to go on.",
+    EXIT_SIGINT: "A second Ctrl-C (SIGINT) ended it at once; or a command was interrupted, and says how to continue.",
     EXIT_SIGTERM: "A second SIGTERM ended it at once.",
 }
 """Code → what it says."""

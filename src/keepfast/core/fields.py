@@ -62,7 +62,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class NoneWord:
-    """None is a value of its own (`for ever`), not "left out", and is written as this word in files and variables."""
+    """None is a value of its own (`forever`), not "left out", and is written as this word in files and variables."""
 
     word: str
 

@@ -113,7 +113,7 @@ class Breaker:
         return max(0.0, self._until - now) if self.state is BreakerState.OPEN else float("inf")
 
     def close(self) -> None:
-        """Go on, and forget the past."""
+        """Continue, and forget the past."""
         self.state = BreakerState.CLOSED
         self._open_s = self._policy.open_s
         self._window.clear()
@@ -146,7 +146,7 @@ class Breaker:
 class StormPolicy(Policy):
     """Trips when at least `dead_lettered` of the `last` finished records, and at least `share` of them, were that.
 
-    Then one record is tried every `probe_every_s`; when one goes through, the consumer goes on.
+    Then one record is tried every `probe_every_s`; when one goes through, the consumer continues.
     """
 
     section: ClassVar[str] = "storm_guard"
@@ -232,7 +232,7 @@ class StormGuard:
         return max(0.0, self._probe_at - now) if self.tripped and not self.probing else float("inf")
 
     def release(self) -> None:
-        """Go on, with an empty window: a probe went through, or an operator released it."""
+        """Continue, with an empty window: a probe went through, or an operator released it."""
         self.tripped = self.probing = False
         self._dead.clear()
         self._finished = 0

@@ -4,7 +4,7 @@ A lane is the unit of order: a partition, a (topic, key), or a single record. It
 run or a failed record, from the start of a record until that record is finished (and, under commit="each", committed).
 A lane that is not held and has no queue costs nothing. Owner: the loop thread.
 
-order="key" and order="none": other keys, or all records, go on beside each other.
+order="key" and order="none": other keys, or all records, continue beside each other.
 
 order="partition": records of a partition run one after another.
 """
@@ -58,10 +58,10 @@ class Lanes(Protocol):
         """`other` holds from now on what the run held. The two have the same keys."""
 
     def release(self, holder: Holder) -> None:
-        """The holder lets go of its lanes; who waits behind it may start."""
+        """The holder releases its lanes; who waits behind it may start."""
 
     def waiting_behind(self, holder: Holder, *, full: bool) -> list[Partition]:
-        """The holder is of an epoch that is over: partitions with records that wait for it to let go of a lane. `full`:
+        """The holder is of an epoch that is over: partitions with records that wait for it to release a lane. `full`:
         nothing more may start, so whatever could start waits for it, too.
         """
 

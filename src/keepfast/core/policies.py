@@ -22,7 +22,7 @@ WEEK_MS: Final = 7 * 24 * 3600 * 1000
 class RetryPolicy(Policy):
     """How often, and after which delays, a failed record is tried again in place.
 
-    `max_retries` counts the retries, not the first attempt; None retries for ever, and then, unless delays are set,
+    `max_retries` counts the retries, not the first attempt; None retries forever, and then, unless delays are set,
     every 3 s exactly. Delays grow from `initial_delay_ms` by `multiplier` up to `max_delay_ms`; `jitter` adds up to 10
     % on top of the capped delay. `max_elapsed_s` ends the retries so many seconds after the first attempt began.
     """
@@ -95,7 +95,7 @@ class RetryPolicy(Policy):
             return float(self.initial_delay_ms)
         try:
             grown = self.initial_delay_ms * float(self.multiplier) ** retry_count
-        except OverflowError:  # a record that is retried for ever gets there
+        except OverflowError:  # a record that is retried forever gets there
             return float(self.max_delay_ms)
         return float(min(grown, self.max_delay_ms))
 
@@ -114,8 +114,8 @@ class RetryPolicy(Policy):
 class CommitPolicy(Policy):
     """When offsets are committed.
 
-    `each`: a lane goes on only after the commit of its last record is confirmed. `interval`: every `every_s` seconds or
-    `every_records` finished records, whichever comes first; a crash repeats that much, so it needs idempotent work.
+    `each`: a lane continues only after the commit of its last record is confirmed. `interval`: every `every_s` seconds
+    or `every_records` finished records, whichever comes first; a crash repeats that much, so it needs idempotent work.
     """
 
     section: ClassVar[str] = "commit"
@@ -231,5 +231,5 @@ class TimingPolicy(Policy):
         if findings.fine("revoke_timeout_s", "max_poll_interval_ms") and self.revoke_timeout_s * 2000 >= poll:
             findings.add(
                 f"revoke_timeout_s ({self.revoke_timeout_s:g}) must be below half of max_poll_interval_ms ({poll}),"
-                " because draining a revoked partition holds up polling; lower it."
+                " because draining a revoked partition blocks polling; lower it."
             )

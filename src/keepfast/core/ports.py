@@ -51,7 +51,7 @@ class CommitOutcome:
 
 
 class Listener(Protocol):
-    """What a source tells its loop, always from inside `poll`, `sweep` or `close`, on the thread that called it.
+    """Callbacks of a source, always from inside `poll`, `sweep` or `close`, on the thread that called it.
 
     The adapter guards every call: an exception that leaves a listener never reaches the client (which would destroy
     records it has already handed out); it is kept and raised by the next `poll` or `sweep` before that touches the
@@ -62,7 +62,7 @@ class Listener(Protocol):
         """New partitions. Call `Source.start` for each of them before returning. May get an empty sequence."""
 
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
-        """Still ours until this returns: drain and commit inside. The adapter lets go (unassigns) afterwards."""
+        """Still ours until this returns: drain and commit inside. The adapter releases (unassigns) afterwards."""
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
         """Another member owns them already: commit nothing. The adapter unassigns afterwards."""
@@ -103,7 +103,7 @@ class Source(Protocol):
         """Begin fetching these partitions at these offsets (inside on_assigned). Clears any earlier pause of them."""
 
     def reset(self, position: Position) -> None:
-        """Drop what was fetched of a started partition and go on from another offset; keeps it paused if it was."""
+        """Drop what was fetched of a started partition and continue from another offset; keeps it paused if it was."""
 
     def pause(self, places: Sequence[TopicPartition]) -> None: ...
     def resume(self, places: Sequence[TopicPartition]) -> None: ...
@@ -135,7 +135,7 @@ class Source(Protocol):
         """
 
     def close(self, *, leave: bool = True) -> None:
-        """Leave the group. Final: callbacks may come during it. May block for a while when the broker is away.
+        """Leave the group. Final: callbacks may come during it. May block for a while when the broker is down.
 
         Without `leave`, a static member (one with a `group_instance_id`) keeps its place until its session ends: it
         gets its partitions back if it returns under its name by then. Others leave in any case.
@@ -217,8 +217,8 @@ class Executor(Protocol):
         """
 
     def give_up(self, run: Run) -> None:
-        """The record in hand took too long: end it if that is possible. Either way the worker does not count any more,
-        so another may be started in its place; and the run still comes back, whenever its record ends.
+        """The record in flight took too long: end it if that is possible. Either way the worker does not count any
+        more, so another may be started in its place; and the run still comes back, whenever its record ends.
         """
 
     def regain(self, run: Run) -> None:

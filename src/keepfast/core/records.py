@@ -97,7 +97,7 @@ class Receipt:
 
 
 UNREADABLE_NAME = "\ufffd"
-"""Stands for the name of a header whose bytes are not UTF-8: the client cannot tell them."""
+"""Stands for the name of a header whose bytes are not UTF-8: the client does not expose them."""
 
 
 # Called this way the interpreter always looks whether the call left an error behind. In code that has run often it

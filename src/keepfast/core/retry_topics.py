@@ -1,4 +1,4 @@
-"""Retry topics: where a record waits that failed too often in place, so that its partition goes on meanwhile.
+"""Retry topics: where a record waits that failed too often in place, so that its partition continues meanwhile.
 
 The topic of a delay is `<topic>.<group>.retry.<delay>`: two groups on one topic must not run each other's retries. A
 record goes through the delays one by one, an attempt after each, and is dead-lettered after the last.
@@ -13,7 +13,7 @@ What a record carries on its way through retry topics: a block of `keepfast-retr
     keepfast-retry-attempts            when it failed and of what, as JSON; the first thing to go when room is short
     keepfast-retry-headers             how many headers before the block are the record's own; always the last
 
-Anybody may have written them. Each is parsed with checks of its length, type and range; what does not fit is absent,
+They are untrusted input. Each is parsed with checks of its length, type and range; what does not fit is absent,
 and nothing that they say makes a record wait longer than its topic's delay or go through more steps than there are.
 
 Into a retry topic and back: what is published there, and the message that comes from there.
@@ -415,7 +415,7 @@ class Original:
 class Returned:
     """A message of a retry topic, as the engine sees it: its place is in that topic, its headers are its own.
 
-    `original` is the same record where it came from; where its headers do not tell that, where it is now. Implements
+    `original` is the same record where it came from; if its headers lack that, where it is now. Implements
     `core.records.Message`; immutable.
     """
 

@@ -108,7 +108,7 @@ class Partition:
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed = committed or (start, "")  # what the broker is known to have
         self.watch: CrashWatch | None = None  # the crash guard's; None where it is switched off
-        self.flight = -1  # its number in the flight recorder; -1: its records in hand are not noted
+        self.flight = -1  # its number in the flight recorder; -1: its records in flight are not noted
         self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it,
         self.lease_low = NO_LEASE_NEEDED  # and from here on it is time to ask for that
 
@@ -302,7 +302,7 @@ class FailedRecord:
         self.still_s: float | None = None  # how long guards had held everything when it first failed
 
     def note(self, attempt: Attempt) -> None:
-        """One more failure. The first attempt and the last ones are kept: a record may be retried for ever."""
+        """One more failure. The first attempt and the last ones are kept: a record may be retried forever."""
         self.failures += 1
         self.attempts.append(attempt)
         if len(self.attempts) > KEPT_ATTEMPTS:
@@ -333,7 +333,7 @@ class Run:
     `sends`, `sending` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`.
     The worker writes `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read
     `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it
-    stays with its worker: the loop goes on with a stand-in.
+    stays with its worker: the loop continues with a stand-in.
     """
 
     __slots__ = (
@@ -382,8 +382,8 @@ class Run:
         self.failure: BaseException | None = None
         self.failed_s = 0.0  # how long the attempt took that failed
         self.elapsed_s = 0.0
-        self.waits = False  # for its turn: the record is in hand, and the handler has not begun
-        self.sends: Sends | None = None  # of the attempt in hand, or of the last one
+        self.waits = False  # for its turn: the record is in flight, and the handler has not begun
+        self.sends: Sends | None = None  # of the attempt in flight, or of the last one
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
         self.abandoned = False
         self.taken = 0  # so many of its first records are finished although it is still out
@@ -448,7 +448,7 @@ class Run:
     def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:  # noqa: ARG002 - see Batch
         """The worker: what is handed over in one call of a batch handler; None if nothing is done about this run. It is
         empty if no record passes the filter (`decode` raises FilteredOut): then there is no call, and the run has
-        succeeded. Raises what `decode` raises, unless the run can go on without that record.
+        succeeded. Raises what `decode` raises, unless the run can continue without that record.
         """
         self.current = 0
         if self.stop or not self.messages:

@@ -12,7 +12,7 @@ OnTimeout = Literal["dead-letter", "retry", "hold"]
 WEEK_S: Final = 7 * 24 * 3600
 
 LOOK_EVERY_S, LOOKS = 0.05, 10
-"""A record in hand is looked at this often, and at least so many times before its time is over."""
+"""A record in flight is looked at this often, and at least so many times before its time is over."""
 
 LOOK_FOR_STUCK_S = 1.0
 """How often, where nothing times out."""
@@ -59,7 +59,7 @@ class TimeoutPolicy(Policy):
         NoneWord("none"),
         Doc(
             "A handler that takes longer (and longer than timeout_s) is logged with its stack and shown in health; a"
-            " reassigned partition waits that long for a handler from before. `none`: off, it waits for ever."
+            " reassigned partition waits that long for a handler from before. `none`: off, it waits forever."
         ),
     ] = 30.0
 
@@ -90,7 +90,7 @@ class TimeoutPolicy(Policy):
 class OverdueWatch:
     """How long one run has been at the record it is at. Owner: the loop thread.
 
-    Time counts only as far as it was watched: a process that stood still for a minute has not worked for a minute.
+    Time counts only as far as it was watched: a process that was stopped for a minute has not worked for a minute.
     """
 
     __slots__ = ("at", "begun_at", "spent_s")

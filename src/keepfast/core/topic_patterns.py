@@ -1,7 +1,7 @@
 """Patterns of topic names: which topics a consumer reads that names none of them, and which it must never read.
 
 A pattern never matches what keepfast writes itself: a consumer of `.*` that read its own dead letters would
-dead-letter them again, for ever.
+dead-letter them again, forever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keepfast.core.names import LETTER_FIELDS, MAX_TOPIC_LENGTH
 INTERNAL: Final = re.compile(
     r"__.*"  # Kafka's own
     r"|keepfast\.desk.*"
-    r"|.*\.dlq|.*\.DLT|.*-dlt"  # dead letters, of whoever
+    r"|.*\.dlq|.*\.DLT|.*-dlt"  # dead letters of any program
     r"|.+\..+\.retry\.[0-9]+[smhd]"  # <topic>.<group>.retry.<delay>
     r"|.+\..+\.(?:replay|parked)",  # <topic>.<group>.replay
     re.ASCII,

@@ -21,7 +21,7 @@ class Classification:
     rule: str
     """The name of the rule that decided; `unknown` if none did."""
     outage: bool = False
-    """It says that a downstream is away. False unless retryable, but for a handler that timed out."""
+    """It says that a downstream is down. False unless retryable, but for a handler that timed out."""
     retry_after_s: float | None = None
     """How long the downstream, or the handler by RetryLater, asks to wait. None unless retryable."""
     standard: str = ""

@@ -138,7 +138,7 @@ class _Decoders:
 
         def decode(message: Message) -> Any:
             decoder = known.get(message.topic())
-            if decoder is None:  # out of a retry topic, by headers that somebody else wrote
+            if decoder is None:  # out of a retry topic, by headers of another program
                 raise DecodeError(f"no type is known for the topic {message.topic()}", code=UNKNOWN_TYPE)
             return decoder(message.value())
 

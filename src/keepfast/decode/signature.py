@@ -23,7 +23,7 @@ class Provide:
 
     The function is called once for each call of a handler, after decoding, and may take what a handler may take except
     for the value: the context, resources, and values of other providers. It may be async if the handler is. One that
-    yields, once, goes on after the handler: with what the handler raised, raised at its `yield`. The record is
+    yields, once, continues after the handler: with what the handler raised, raised at its `yield`. The record is
     finished after that.
     """
 

@@ -18,7 +18,7 @@ class Note:
     mood: str = "plain"
 
 
-Tell = Callable[[str, str, str], None]
+Notify = Callable[[str, str, str], None]
 """About, text, mood."""
 
 
@@ -44,58 +44,58 @@ class Picture:
     suspected: set[int] = field(default_factory=set)
     """Partitions on probation."""
 
-    def take(self, event: dict[str, Any], tell: Tell) -> None:
+    def take(self, event: dict[str, Any], note: Notify) -> None:
         """Apply an event of the consumer (`core.events`) or of its supervisor."""
         match event["event"]:
             case "RetryScheduled":
                 self.retries += 1
             case "RecordFailed":
-                self._failed(event, tell)
+                self._failed(event, note)
             case "Discarded":
                 self.discarded += 1
             case "DeadLettered":
                 self.letters[str(event["code"])] += 1
             case "BreakerOpened" | "BreakerClosed":
-                self._breaker(event, tell)
+                self._breaker(event, note)
             case "ProbationStarted" | "ProbationEnded":
-                self._probation(event, tell)
+                self._probation(event, note)
             case "Assigned" if self.process != "running":
                 self.process = "running"
-                tell("consumer", f"has its {len(event['partitions'])} partitions and is running", "plain")
+                note("consumer", f"has its {len(event['partitions'])} partitions and is running", "plain")
             case "ChildStarted":
                 self.process = "joining"
             case "ChildExited" if not event["stopping"]:
                 self.process = "dead"
                 self.deaths += 1
-                tell("process", f"crashed ({event['ending']}); its supervisor restarts it", "bad")
+                note("process", f"crashed ({event['ending']}); its supervisor restarts it", "bad")
             case "DrainStarted":
                 self.process = "draining"
             case _:
                 pass  # the demo does not display other events
 
-    def _failed(self, event: dict[str, Any], tell: Tell) -> None:
+    def _failed(self, event: dict[str, Any], note: Notify) -> None:
         if event["verdict"] is None:
             self.waited += 1
         elif event["code"] == "CRASHED":
             order = f"the order at {event['partition']}:{event['offset']}"
-            tell("crash guard", f"{order} crashes its process at every attempt: it alone is dead-lettered", "good")
+            note("crash guard", f"{order} crashes its process at every attempt: it alone is dead-lettered", "good")
 
-    def _breaker(self, event: dict[str, Any], tell: Tell) -> None:
+    def _breaker(self, event: dict[str, Any], note: Notify) -> None:
         if event["event"] == "BreakerOpened":
             self.breaker, self.opened = "open", self.opened + 1
-            tell("breaker", "open: orders wait instead of exhausting their retries, and none is dead-lettered", "bad")
+            note("breaker", "open: orders wait instead of exhausting their retries, and none is dead-lettered", "bad")
         else:
             self.breaker = "closed"
             self.held_s += float(event["held_s"])
-            tell("breaker", f"closed after {self.held_s:.1f} s: a probe succeeded, all orders continue", "good")
+            note("breaker", f"closed after {self.held_s:.1f} s: a probe succeeded, all orders continue", "good")
 
-    def _probation(self, event: dict[str, Any], tell: Tell) -> None:
+    def _probation(self, event: dict[str, Any], note: Notify) -> None:
         partition = int(event["partition"])
         if event["event"] == "ProbationStarted":
             if not self.suspected:
-                tell("crash guard", "twice in the same place: each order that was in flight runs alone now", "bad")
+                note("crash guard", "twice in the same place: each order that was in flight runs alone now", "bad")
             self.suspected.add(partition)
         elif self.suspected:
             self.suspected.discard(partition)
             if not self.suspected:
-                tell("crash guard", "all others are cleared and run in parallel again", "good")
+                note("crash guard", "all others are cleared and run in parallel again", "good")

@@ -21,7 +21,7 @@ SETTLE_S: Final = 40.0
 """For records in flight at the end: longer than the client's delivery timeout."""
 SETTLE_STOPPED_S: Final = 10.0
 POLL_INTERVAL_S: Final = 0.1
-MAX_FAILURES_TOLD: Final = 20
+MAX_REPORTED_FAILURES: Final = 20
 
 Progress = Callable[[int], None]
 
@@ -181,7 +181,7 @@ class Replay:
     def _failed(self, one: _Sent, error: SinkError) -> None:
         """With the lock. A record that is too large fails alone; any other error would affect the next one too."""
         self._outcome.failed += 1
-        if len(self._outcome.failures) < MAX_FAILURES_TOLD:
+        if len(self._outcome.failures) < MAX_REPORTED_FAILURES:
             self._outcome.failures.append((one.stored.name, str(error)))
         if error.fault is not Fault.TOO_LARGE:
             self._outcome.broken = self._outcome.broken or str(error)

@@ -133,12 +133,12 @@ class BatchLanes:
         self._timers.add(until, batch)
 
     def again(self, batch: Batch) -> None:
-        """It goes on as soon as there is room."""
+        """It continues as soon as there is room."""
         self._kept.add(batch)
         self._again.append(batch)
 
     def take_back(self, run: Run) -> None:
-        """It goes on as soon as it may, without what is not ours any more."""
+        """It continues as soon as it may, without what is not ours any more."""
         batch = run.as_batch()
         if batch is None:
             self._lanes.take_back(run)
@@ -151,8 +151,8 @@ class BatchLanes:
             self.again(batch)
 
     def when_committed(self, batch: Batch, then: Callable[[float], None], now: float) -> None:
-        """Its records are about to go different ways. Under commit="each" a lane must not go on before what was done of
-        it is committed; so they keep their lanes until then.
+        """Its records are about to go different ways. Under commit="each" a lane must not continue before what was done
+        of it is committed; so they keep their lanes until then.
         """
         if batch.heads:
             self._owing[batch] = then
@@ -166,7 +166,7 @@ class BatchLanes:
                 self._owing.pop(owing)(now)
 
     def put_back(self, parts: Sequence[Run]) -> None:
-        """These records are to be gathered anew. They have waited already."""
+        """These records are to be collected again. They have waited already."""
         for part in parts:
             self._lanes.give_back(part)
             self._waited.add(part.partition)

@@ -184,7 +184,7 @@ class _WholeRun:
 
     def _select(self, run: Run, slot: Slot) -> SelectedRecords | None:
         selection = run.select(self.decode, self.lane_of)
-        if selection is not None and run.given is not None:  # what was left out is not in hand, should the rest kill
+        if selection is not None and run.given is not None:  # what was left out is not in flight, should the rest kill
             slot.end()  # in between nothing is: a list that is half overwritten would name others
             slot.begin_batch(run)
         return selection
@@ -240,7 +240,7 @@ class AsyncBatchCall(_WholeRun):
 
 
 WALKS = tuple(kind.walk.__code__ for kind in (RecordCall, AsyncRecordCall, BatchCall, AsyncBatchCall))
-"""Frames of these have the run that a worker has in hand as their local variable `run`."""
+"""Frames of these have the run that a worker has in flight as their local variable `run`."""
 
 
 # -- composing a call

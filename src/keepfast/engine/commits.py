@@ -145,7 +145,7 @@ class Committer:
         self._failures = 0
         self._not_before = LONG_AGO
         self._gather_until: float | None = None
-        self._pressed = False  # somebody cannot go on before the next commit
+        self._pressed = False  # a lane waits for the next commit
         self._singly: dict[TopicPartition, Partition] = {}  # one of them was refused: each gets a request of its own
         self._refusals = Refusals(events)
         self._refused = self._refusals.by_place
@@ -167,7 +167,7 @@ class Committer:
         return self._failures >= TRIP_FAILURES or (bool(self._sent) and now - self._sent_at >= TRIP_S)
 
     def finished(self, partition: Partition, holder: Holder, records: int) -> None:
-        """Records of the holder reached their terminal fact; it lets go of its lanes at once, or when that is
+        """Records of the holder reached their terminal fact; it releases its lanes at once, or when that is
         committed.
         """
         self._finished += records
@@ -301,11 +301,13 @@ class Committer:
             return None  # started at the beginning and nothing received: there is no number to commit yet
         watch = partition.watch
         guard = "" if watch is None else self._guard(partition, watch, finished.base)
-        # Not of the topic that has the name by now: of one made anew, these offsets say nothing.
+        # Not of the topic that has the name now: of a recreated one, these offsets are meaningless.
         topic_id = partition.topic_id or self._topic_ids.get(partition.place.topic, "")
         count = partition.topic_partitions
-        said = finished.bits or guard or topic_id or count is not None
-        metadata = encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if said else ""
+        wanted = finished.bits or guard or topic_id or count is not None
+        metadata = (
+            encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if wanted else ""
+        )
         if (finished.base, metadata) == partition.committed:
             self._stored(partition)
             return None
@@ -357,7 +359,7 @@ class Committer:
 
     def _failed(self, sent: dict[TopicPartition, _Sent], outcome: CommitOutcome, now: float) -> None:
         self.failed += 1
-        self._pressed = True  # somebody may be waiting for it
+        self._pressed = True  # a lane may wait for it
         # If the broker refused one partition, a client may report its error for all of the request.
         exact = bool(outcome.confirmed) or len(sent) == 1
         errors = {position.place: error for position, error in outcome.failed}
@@ -366,7 +368,7 @@ class Committer:
             if not part.partition.live:
                 continue
             part.partition.awaiting[:0] = part.holders
-            part.partition.committed = (BEGINNING, "")  # it may be stored all the same: nobody knows what is
+            part.partition.committed = (BEGINNING, "")  # it may be stored nevertheless: the state is unknown
             self._dirty[place] = part.partition
             error = errors.get(place)
             fault = error.fault if error else Fault.RETRY
@@ -424,7 +426,7 @@ class Committer:
         self._not_before = LONG_AGO
 
     def forget(self, partition: Partition) -> None:
-        """Not ours any more: nothing of it is committed, nobody waits for it."""
+        """No longer owned: nothing of it is committed or waited for."""
         self._dirty.pop(partition.place, None)
         self._singly.pop(partition.place, None)
         self._refusals.forget(partition)

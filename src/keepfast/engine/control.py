@@ -51,7 +51,7 @@ class Operator:
         self._seeks = seeks
         self._look = look
 
-    def obey(self, order: ControlOrder, now: float) -> None:
+    def apply(self, order: ControlOrder, now: float) -> None:
         """Do it, and answer: at once, or when a seek has ended."""
         place = TopicPartition(order.topic or "", order.partition or 0)
         match order.verb:

@@ -64,7 +64,7 @@ class Labelled:
 
 @dataclass(slots=True)
 class FailureCounts:
-    """Totals since the start, of records in trouble.
+    """Totals since the start, of failed records.
 
     An error is one failed attempt, a retry is one more attempt that was decided on, in place or after a retry topic. A
     letter counts as dead-lettered, and a record as moved or discarded, when it is finished so. `sensitive` are those
@@ -201,6 +201,6 @@ def _by_labels(counts: FailureCounts) -> tuple[Labelled, ...]:
 
 
 def exemplar_of(message: Message, value: float, wall_s: float) -> Exemplar | None:
-    """The record as an example of what is counted; None if it tells no trace."""
+    """The record as an example of what is counted; None without a trace."""
     trace = trace_id(ours.last(read_headers(message), ours.TRACEPARENT))
     return Exemplar(trace, value, wall_s) if trace else None

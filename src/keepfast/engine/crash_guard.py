@@ -1,8 +1,8 @@
 """Probation: after the second death in about the same place, the records that may have caused it run one by one, alone.
 
-Nothing else of the process runs beside a suspect, so a death is its doing or nobody's. A handler that was given up
-after a time-out runs on, and can still kill. What nobody suspects goes on whenever no suspect is ready: one that waits
-for its next attempt holds up nobody. Owner: the loop thread.
+Nothing else of the process runs beside a suspect, so a crash is caused by it or from outside. An abandoned handler
+still runs and can still crash the process. Other records continue whenever no suspect is ready: one that waits for
+its next attempt blocks none. Owner: the loop thread.
 
 Which consumers may run records in this process: all, or one of them alone. Shared by the loops of a process.
 """
@@ -81,7 +81,7 @@ log = get_logger("keepfast.guard")
 
 ALONE_S = 300.0
 """A record that takes longer than this is waited for no more: neither before a suspect starts, nor as a suspect. It may
-hang for ever, and the others must go on; what kills only after so long is not found.
+hang forever, and the others must continue; what kills only after so long is not found.
 """
 
 
@@ -142,7 +142,7 @@ class Probation:
             self._events.emit(ProbationStarted(*self._events.source, **place, offset=offset, suspects=suspects))
 
     def carry_over(self, before: Partition, partition: Partition) -> None:
-        """A new epoch of a partition that stays with this process: what is known about crashes goes on."""
+        """A new epoch of a partition that stays with this process: what is known about crashes continues."""
         if before.watch is None:
             return
         guard = before.watch.carried(before.ledger.watermark(), partition.ledger.watermark())
@@ -186,7 +186,7 @@ class Probation:
         return self._recorder.fate(found.token, self._group, partition.place, partition.topic_id)
 
     def _flight(self, partition: Partition) -> int:
-        """Its number in the flight recorder, which notes its records in hand from now on; -1 if none does."""
+        """Its number in the flight recorder, which notes its records in flight from now on; -1 if none does."""
         if self._recorder is None:
             return -1
         return self._recorder.place(self._group, partition.place, partition.topic_id, partition.epoch)
@@ -216,7 +216,7 @@ class Probation:
         return True
 
     def take(self, room: int, now: float) -> list[Run]:
-        """What to start now instead of what the lanes would give: up to `room` single records that nobody suspects, or
+        """What to start now instead of what the lanes would give: up to `room` single records that are not suspects, or
         one suspect.
         """
         if not self._is_back(now):
@@ -236,7 +236,7 @@ class Probation:
                 self._note_delay(run, now, late=run is waited)
                 runs.append(run)
             elif self._is_guilty(run):
-                self._bury(run, now)
+                self._dead_letter(run, now)
             elif runs or not self._may_start(run, now):
                 self._next = run
                 break
@@ -296,7 +296,7 @@ class Probation:
     def _is_guilty(self, run: Run) -> bool:
         return self._max_deliveries is not None and _starts(run) >= self._max_deliveries
 
-    def _bury(self, run: Run, now: float) -> None:
+    def _dead_letter(self, run: Run, now: float) -> None:
         self._guards.returned(run, now)  # it never starts: if it is the probe, another one is needed
         failed_record = run.failed_record or self._lanes.split(_first(run), now)
         failed_record.partition.failed_records.add(failed_record)
@@ -318,7 +318,7 @@ class Probation:
     def _is_exposed(self, *, but: Partition | None = None) -> bool:
         """Whether the broker may hold a count for a record that is not running, and a commit can take it back.
 
-        While it refuses the commits of a partition, no commit can, perhaps for hours; the other partitions go on.
+        While it refuses the commits of a partition, no commit can, perhaps for hours; the other partitions continue.
         """
         return any(
             one is not but

@@ -1,4 +1,4 @@
-"""How a loop tells its observers what happened. Owner: the loop thread."""
+"""Emits a loop's events to its observers. Owner: the loop thread."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log = get_logger("keepfast.loop")
 class Events:
     """Hands each event to the observers that want its type, in their order, on the caller's thread.
 
-    `source` is how every event begins: consumer and group. `wants_runs` and `wants_commits`: whether anybody wants the
-    events that the hot path would cause. `keeps_errors`: see `Observer`.
+    `source` is how every event begins: consumer and group. `wants_runs` and `wants_commits`: whether an observer wants
+    the events that the hot path would cause. `keeps_errors`: see `Observer`.
     """
 
     def __init__(self, consumer: str, group: str, observers: Sequence[Observer]) -> None:
@@ -33,11 +33,11 @@ class Events:
         self._failed: set[int] = set()
 
     def emit(self, event: Event) -> None:
-        """An observer that raises harms neither the loop nor the others; the first time, the log says so."""
+        """An observer that raises harms neither the loop nor the others; the first time it is logged."""
         for observer in self._observers.get(type(event), ()):
             try:
                 observer.on_event(event)
-            except BaseException as error:  # noqa: BLE001 - whatever an observer does, the loop goes on
+            except BaseException as error:  # noqa: BLE001 - whatever an observer does, the loop continues
                 self._log_failure(observer, event, error)
 
     def _log_failure(self, observer: Observer, event: Event, error: BaseException) -> None:
@@ -50,7 +50,7 @@ class Events:
             observer=type(observer).__name__,
             of=type(event).__name__,
             exc=error,
-            consequence="it is called for further events all the same; what it raises then is not logged",
+            consequence="it is called for further events nevertheless; what it raises then is not logged",
         )
 
 

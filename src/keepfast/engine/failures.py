@@ -1,4 +1,4 @@
-"""Records in trouble: judged, waiting for their next attempt, being moved or being buried. Owner: the loop thread."""
+"""Failed records: judged, waiting for their next attempt, being moved or dead-lettered. Owner: the loop thread."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ class Failures:
         return dropped
 
     def release_dropped(self, count: int) -> None:
-        """So many failed records were dropped: let go of them, for each keeps its record in memory."""
+        """This many failed records were dropped: release them, because each keeps its record in memory."""
         self._timers.dropped(count)
         self.forwarder.release_dropped(count)
         if count and self.ready:

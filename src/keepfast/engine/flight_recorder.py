@@ -1,14 +1,14 @@
-"""The flight recorder: which records this process has in hand, in a file that outlives it.
+"""The flight recorder: which records this process has in flight, in a file that outlives it.
 
 One memory-mapped file per process, `<state directory>/<token>.flight`, locked for as long as the process lives. Commits
-carry the token with their lease, so whoever owns a partition next looks for that file in its own state directory: it is
+carry the token with their lease, so the next owner of a partition looks for that file in its own state directory: it is
 locked (the last owner lives), it says that the process ended on purpose, or it says which records the process had in
 hand when it died. What is read there is not trusted: it only ever names offsets within the lease of the commit.
 
-A worker owns one slot and stores into it without a lock. While nobody has died over a partition, a run of several
-records is noted once, as everything from its lowest offset on, because a store for each record would cost more than a
-fast handler may; where a death has left a mark, and for short runs, each record is noted. So the records in hand at a
-second death are always known exactly.
+A worker owns one slot and stores into it without a lock. While no process has crashed over a partition, a run of
+several records is noted once, as everything from its lowest offset on, because a store for each record would cost more
+than a fast handler may; where a death has left a mark, and for short runs, each record is noted. So the records in
+flight at a second death are always known exactly.
 
 The file is 64-bit words in the byte order of the machine: a header, the table of places (a digest of group, topic and
 topic id; partition; epoch), the slots, and lists for batches.
@@ -67,12 +67,12 @@ _MAGIC, _VERSION, _STATE, _PLACES, _SLOTS, _LISTS, _FOUND_DEAD = range(7)
 dead, or 0.
 """
 RUNNING, LEFT, INCOMPLETE = 0, 1, 2
-"""The process is at work; it ended on purpose; it has more workers or longer batches than fit."""
+"""The process is running; it ended in an orderly way; it has more workers or longer batches than fit."""
 _OFFSET: Final = methodcaller("offset")
 _KIND, _PLACE, _FIRST, _LAST = range(4)
 """Words of a slot. The kind is stored last when a run begins and first when it ends."""
 NOTHING, EXACT, SPAN, LIST = 0, 1, 2, 3
-"""Nothing is in hand; one record; all of a run from its lowest offset on, or up to its last; what the list says."""
+"""Nothing is in flight; one record; all of a run from its lowest offset on, or up to its last; what the list says."""
 OPEN: Final = -1
 """In place of a last offset: the run may grow, so everything up to the lease."""
 SPANS_OF_A_LIST: Final = LIST_WORDS // 3
@@ -93,7 +93,7 @@ def _nothing(message: Any, run: Run) -> None:
 
 
 class Slot:
-    """What one worker has in hand. `begin` and `end` are the worker's."""
+    """What one worker has in flight. `begin` and `end` are the worker's."""
 
     __slots__ = ("_call", "_list", "_list_index", "_recorder", "_words")
 
@@ -149,7 +149,7 @@ class Slot:
             words[_KIND] = LIST
 
     def end(self) -> None:
-        """Nothing is in hand any more."""
+        """Nothing is in flight any more."""
         self._words[_KIND] = NOTHING
 
 
@@ -202,7 +202,7 @@ def _spans_of_batch(run: Run) -> list[tuple[int, int, int]]:
 
 
 class FlightRecorder:
-    """Notes what the workers of a process have in hand. Any thread; workers write to their own slots only.
+    """Notes what the workers of a process have in flight. Any thread; workers write to their own slots only.
 
     `memory` has the size that `size_of` says. `archive` is where the recorders of others are looked for.
     """
@@ -253,7 +253,7 @@ class FlightRecorder:
         return number, self._words[at : at + LIST_WORDS]
 
     def incomplete(self) -> None:
-        """Something is in hand that is not noted: from now on the file says nothing about a death."""
+        """Something is in flight that is not noted: from now on the file says nothing about a death."""
         with self._lock:
             if self._words[_STATE] != RUNNING:
                 return
@@ -261,12 +261,12 @@ class FlightRecorder:
         log.warning(
             "flight_recorder_incomplete",
             why="more workers, or larger batches, than its file has room for",
-            consequence="after a crash, more records than were in hand may run one by one",
+            consequence="after a crash, more records than were in flight may run one by one",
             what_to_do="restart the process if handlers hang; else lower the concurrency, or the size of batches",
         )
 
     def leave(self) -> None:
-        """The process ends on purpose, now: what is in hand is not to blame. Safe in a signal handler."""
+        """The process ends on purpose, now: what is in flight is not to blame. Safe in a signal handler."""
         self._words[_STATE] = LEFT
 
     def fate(self, token: str, group: str, place: TopicPartition, topic_id: str) -> Fate:
@@ -316,8 +316,8 @@ def read_state(content: bytes) -> int | None:
 
 
 def read_in_hand(content: bytes) -> dict[tuple[bytes, int], Spans]:
-    """What was in hand by the file of a process that died, by digest and partition. Of content that `read_state` knows;
-    what points outside of it is left out.
+    """What was in flight by the file of a process that died, by digest and partition. Of content that `read_state`
+    knows; what points outside of it is left out.
     """
     words = memoryview(content).cast("q")
     found: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
@@ -509,7 +509,7 @@ class RecorderFile(FlightRecorder):
         self.close(remove=clean or failed)
 
     def close(self, *, remove: bool) -> None:
-        """The file stays mapped: workers that nobody can end may still write to it."""
+        """The file stays mapped: workers that cannot be stopped may still write to it."""
         if remove:
             self._directory.remove(self.token)
         os.close(self._fd)
@@ -525,7 +525,7 @@ def open_recorder(configured: str | None, *, slots: int, lists: int = 0) -> Reco
         log.warning(
             "flight_recorder_off",
             why=f"{type(error).__name__}: {error}",
-            consequence="after a crash, more records than were in hand may run one by one",
+            consequence="after a crash, more records than were in flight may run one by one",
             what_to_do="set KEEPFAST_STATE_DIR to a directory that this user can write to and that outlives a restart",
         )
         return None

@@ -69,7 +69,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class ForwardingStatus:
-    """For health. `red`: records that are accepted nowhere hold up their lanes, uncommitted."""
+    """For health. `red`: records that are accepted nowhere block their lanes, uncommitted."""
 
     settling: int = 0
     refused: int = 0

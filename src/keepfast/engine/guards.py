@@ -3,11 +3,11 @@
 The machines are pure (`core/guards.py`); here is what the loop does about them.
 Breaker and storm guard each have a named hold of the consumer. While one is there nothing starts but one probe at a
 time, and no other result than the probe's decides anything. Waiting is never burning: a record that waits for a guard
-is neither counted as failed once more nor buried, and the clock of its retries stands still.
+is neither counted as another failure nor dead-lettered, and the clock of its retries is stopped.
 
 What the guards of a consumer look at, and how they say that they stand.
 
-Rate limits in the loop: a partition that has used its rate up is held, and a timer lets it go on.
+Rate limits in the loop: a partition that has used its rate up is held, and a timer lets it continue.
 
 Owner: the loop thread.
 
@@ -60,7 +60,7 @@ class Status:
     storm: Literal["watching", "tripped"] | None
     storm_tripped: int
     waits: int
-    """How often a failed attempt was neither counted nor buried."""
+    """How often a failed attempt was neither counted nor dead-lettered."""
     holds: Mapping[str, float]
     """What holds the whole consumer, and since when (monotonic)."""
 
@@ -79,7 +79,7 @@ class Pacing:
         self._held: Timers[Partition] = Timers()
 
     def wait_s(self, now: float) -> float:
-        """Seconds until a record may start at all; 0: now. Whoever is told to wait is woken up in time."""
+        """Seconds until a record may start at all; 0: now. A waiting consumer is woken up in time."""
         wait_s = self._pace.wait_s(now)
         if wait_s > 0:
             self._until = now + wait_s
@@ -97,7 +97,7 @@ class Pacing:
                 self._held.add(now + wait_s, partition)
 
     def step(self, now: float) -> None:
-        """Let those go on whose time has come."""
+        """Let those continue whose time has come."""
         if self._until is not None and now >= self._until:
             self._until = None
         for partition in self._held.due(now):
@@ -106,7 +106,7 @@ class Pacing:
                 self._lanes.ready(partition)
 
     def next_in(self, now: float) -> float:
-        """Seconds until somebody may go on."""
+        """Seconds until a record may start."""
         until_s = float("inf") if self._until is None else max(0.0, self._until - now)
         return min(until_s, self._held.next_in(now))
 
@@ -158,7 +158,7 @@ HALT, BREAKER, STORM = "halt", "breaker", "storm"
 
 
 class Guards:
-    """`on` is False when nothing guards this consumer: then nobody need ask.
+    """`on` is False when this consumer has no guards: then calls can be skipped.
 
     A hold that begins stops what is in flight.
     """
@@ -176,7 +176,7 @@ class Guards:
         self.on = any((self.breaker, self.storm, self._pacing))
         self._probe: Message | None = None
         self._probe_place: Partition | None = None
-        self._back = False  # the probe has come back, and nobody has said yet what became of it
+        self._back = False  # the probe has come back, and its outcome is not reported yet
         self._fresh_first = False
         self._cases_turn = False
         self._still_since: float | None = None
@@ -205,7 +205,7 @@ class Guards:
 
     @property
     def hold_alone(self) -> bool:
-        """Whether nobody but these guards holds the consumer."""
+        """Whether only these guards hold the consumer."""
         return self._holds <= {BREAKER, STORM}
 
     def may_take(self, now: float) -> bool:
@@ -229,7 +229,7 @@ class Guards:
             return self._take_paced(failed_records, self._pacing, room, now)
         if not failed_records.ready:
             return self._lanes.take(room, size)
-        # By turns, half of the room each: keys that fail for ever must not keep the others from starting.
+        # By turns, half of the room each: keys that fail forever must not keep the others from starting.
         self._cases_turn = not self._cases_turn
         if self._cases_turn:
             runs = _cases(failed_records, (room + 1) // 2)
@@ -274,7 +274,7 @@ class Guards:
     # -- time
 
     def step(self, now: float) -> None:
-        """What time lets go on; and a probe that came back and was given up."""
+        """What time lets continue; and a probe that came back and was given up."""
         if self._back:
             self._probe_vanished(now)
         if self._pacing is not None:
@@ -329,7 +329,8 @@ class Guards:
         """An attempt failed, and this is what the judge says: None lets it be carried out.
 
         Otherwise the record waits: so many seconds on its own, 0 for as long as a guard holds everything. The attempt
-        must not be counted then. `several` records failed together: if that is final, none of them is buried yet.
+        must not be counted then. `several` records failed together: if that is final, none of them is dead-lettered
+        yet.
         """
         probe = self._probe is not None and failed_record.message is self._probe
         if probe:
@@ -405,7 +406,7 @@ class Guards:
     # -- holds
 
     def release(self, hold: str, now: float) -> None:
-        """By hand: go on at once, whatever the guard thinks. A hold that is not there is released already."""
+        """By hand: continue at once, whatever the guard thinks. A hold that is not there is released already."""
         if hold in self._holds:
             self._probe_vanished(now)  # one that is out decides nothing any more
         if hold == BREAKER and self.breaker is not None and BREAKER in self._holds:

@@ -194,7 +194,7 @@ class _ThreadQueue(_Queue):
             for hook in self._hooks[type(event)]:
                 try:
                     hook.function(event)
-                except BaseException as error:  # noqa: BLE001 - whatever a hook does, the app goes on
+                except BaseException as error:  # noqa: BLE001 - whatever a hook does, the app continues
                     self._failed(hook, event, error)
 
 

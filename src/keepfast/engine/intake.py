@@ -25,7 +25,7 @@ POLL_AT_LEAST_S = 0.1
 
 IN_LANES = 4
 """So many times `buffer.records` may wait in lanes, behind others of their key: while some keys wait for a retry, the
-others go on for longer than the buffer alone would let them.
+others continue for longer than the buffer alone would let them.
 """
 
 FULL = "full"
@@ -36,7 +36,7 @@ class Intake:
 
     A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once. The quota of
     bytes is for all that is not finished; that of records is for the buffer, and `IN_LANES` times that for what waits
-    in lanes. Records in hand, and those that wait for a retry of their own, count by their bytes alone: there are at
+    in lanes. Records in flight, and those that wait for a retry of their own, count by their bytes alone: there are at
     most as many as workers take, and as the window has offsets. Nothing that is unfinished waits for more to be read,
     so a partition that is full gets empty, whatever holds its lanes.
     """
@@ -57,7 +57,7 @@ class Intake:
         self._polled_at = float("-inf")
         self._more = False  # the last sweep did not take all that the client had
         self.received: dict[str, int] = dict.fromkeys(plan.subscription, 0)
-        """Records taken in, by topic. Anybody may read."""
+        """Records taken in, by topic. Any thread may read."""
         self.closed = False  # draining: whatever still arrives is left to the next owner
 
     def step(self, now: float) -> None:
@@ -154,7 +154,7 @@ class Intake:
         place = TopicPartition(messages[0].topic(), messages[0].partition())
         partition = self._ownership.get(place)
         if partition is None or partition.closing:
-            return  # not ours (any more): whoever owns it next reads it again
+            return  # not owned (any more): the next owner reads it again
         if self._waiting is not None and place.topic in self._waiting:
             self._waiting.admit(partition, messages)
         else:
@@ -178,8 +178,8 @@ class Intake:
         )
 
     def _is_low(self, partition: Partition) -> bool:
-        """Whether reading may go on. What waits in lanes may wait for long, and other keys for it: so its mark is only
-        one quota below the upper one.
+        """Whether reading may continue. What waits in lanes may wait for long, and other keys for it: so its mark is
+        only one quota below the upper one.
         """
         return (
             len(partition.buffer) <= self._policy.low_records

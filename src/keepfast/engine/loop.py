@@ -1,7 +1,7 @@
 """The loop of one consumer: the only owner of its client, its ledgers and its lanes.
 
 `step` is one turn: take in results, carry out what is due, commit, start what may start, poll. It never blocks for
-longer than it was told to wait, whatever handlers, letters, commits or the broker do.
+longer than its timeout, whatever handlers, letters, commits or the broker do.
 
 What may start now, and where it runs: on workers, or on the thread that drives the loop.
 
@@ -129,7 +129,7 @@ log = get_logger("keepfast.loop")
 
 
 def say_client_error(consumer: str, error: SourceError, now: float) -> None:
-    """A sample of them: a broker that is away is reported twenty times a second."""
+    """A sample of them: a broker that is down is reported twenty times a second."""
     log.sampled(
         WARNING,
         "client_error",
@@ -333,7 +333,7 @@ class Loop:
         self._poll(now)
 
     def _turn(self, now: float, wait_s: float, *, keep: bool = False) -> float:
-        """All but polling; returns the time then. Without `keep` safe in a callback, where nobody could take over."""
+        """A turn without polling; returns the time. Without `keep` safe in a callback (no takeover)."""
         items = self._mailbox.collect(wait_s)
         if items or wait_s > 0:
             now = self._clock.monotonic()
@@ -402,8 +402,8 @@ class Loop:
         return max(0.0, min(self._idle_limit_s, due_s))
 
     def _follow(self, now: float) -> None:
-        """Wait for the answer to the commit under way, and go on at once with the records that wait for it: what else a
-        turn does can wait as long as it may when nothing is going on.
+        """Wait for the answer to the commit under way, and continue at once with the records that wait for it: what
+        else a turn does can wait as long as it may when nothing is going on.
         """
         committer, until = self.committer, now + self._idle_s(now)
         arrived = self.intake.poll(now, BUSY_S) if self.intake.has_room else self.intake.serve(now, BUSY_S)
@@ -442,9 +442,9 @@ class Loop:
             case Release(hold=hold):
                 self.guards.release(hold, now)
             case ControlOrder():
-                self.operator.obey(item, now)
+                self.operator.apply(item, now)
             case _:
-                raise TypeError(f"nobody knows what to do with {item!r}")
+                raise TypeError(f"unexpected item in the mailbox: {item!r}")
 
     def _topics_found(self, found: TopicsFound, now: float) -> None:
         if DRAIN in self.holds or not self.subscription.answered(found, now):
@@ -526,7 +526,7 @@ class Loop:
         self.events.emit(Assigned(*self.events.source, partitions=tuple(places)))
 
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
-        """Drain inside: what is out finishes its record, what is finished is committed; the others go on meanwhile."""
+        """Drain inside: running records finish and are committed; the other partitions continue meanwhile."""
         now = self._clock.monotonic()
         deadline = min(now + self.plan.revoke_timeout_s, self.shutdown.deadline)
         self.assignment.lost(places)
@@ -563,7 +563,7 @@ class Loop:
         elif not self.assignment.minds(error, place, now):
             if error.fault is Fault.MISSING:
                 self.subscription.suspect(now)
-            self.status.heard(error, now)
+            self.status.client_error(error, now)
             say_client_error(self.plan.name, error, now)
 
     # -- the end
@@ -582,7 +582,7 @@ class Loop:
 
     def abandon(self, error: BaseException) -> None:
         """The loop itself has failed: leave the group, so that others need not wait for the session to end. (A static
-        member does not: whoever restarts the process brings it back.)
+        member does not: it rejoins when the process is restarted.)
         """
         reason = f"{type(error).__name__}: {error}"
         self.events.emit(Halted(*self.events.source, kind="failed", reason=reason, error=error))

@@ -1,4 +1,4 @@
-"""From the integers that loops and workers count with to metrics: done when somebody asks, on the thread that asks."""
+"""Converts the integers of loops and workers to metrics, on request and on the requesting thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keepfast.telemetry.metrics import BOUNDS_S, Buckets, Exemplar, Metric, Metr
 from keepfast.telemetry.state import ConsumerState
 
 MOST_RETRIES = 10
-"""Retries are told apart by their number up to here; all from here on are one."""
+"""Retries are counted by their number up to here; higher numbers share one label."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,7 @@ def around_async(
 ) -> Callable[[Any, Run], Coroutine[Any, Any, None]]:
     """The call of a handler with all that is around it. `context_for` makes the context, if anything takes it.
 
-    What was sent is answered before each generator goes on: a transaction that is committed there may say that the
+    What was sent is answered before each generator continues: a transaction that is committed there may say that the
     record is done, and a send that failed would never be repeated.
     """
     steps, values_at_first = composition.steps, composition.values

@@ -60,7 +60,7 @@ class Plan:
     reset: Literal["earliest", "latest", "error"] = "earliest"
     revoke_timeout_s: float = 10.0
     max_deliveries: int | None = 3
-    """Starts of a suspect that the process may die of before it is buried; None: no crash guard."""
+    """Counted starts of a suspect without a result before it is dead-lettered; None: no crash guard."""
     dead_letter_topics: Mapping[str, str] = field(default_factory=dict)
     """Source topic → where its letters go."""
     letter_partitions: Mapping[str, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Plan:
     masking: MaskingRules = DEFAULT_RULES
     """For what letters say about errors."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Source topic → its id, where the broker tells it."""
+    """Source topic → its id, where the broker supports it."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """Source topic → how many partitions it had when the process started."""
     names: Mapping[str, TopicParts] = field(default_factory=dict)

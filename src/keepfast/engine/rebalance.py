@@ -1,6 +1,6 @@
-"""Partitions come and go: where each one starts, and how it is let go. Owner: the loop thread.
+"""Partitions come and go: where each one starts, and how it is released. Owner: the loop thread.
 
-How partitions are let go: stop, finish what is in hand, commit, forget. Owner: the loop thread.
+How partitions are released: stop, finish what is in flight, commit, forget. Owner: the loop thread.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Handover:
         self._orderly = False
 
     def close_down(self, places: Sequence[TopicPartition]) -> list[Partition]:
-        """Start nothing more of these, cut their waits short; what is being handled or buried goes on."""
+        """Start nothing more of these, cut their waits short; running and dead-lettered ones continue."""
         leaving = [partition for place in places if (partition := self._ownership.get(place)) is not None]
         for partition in leaving:
             partition.closing = True
@@ -84,7 +84,7 @@ class Handover:
         return leaving
 
     def drop_waiting(self, partition: Partition) -> None:
-        """Cases that only wait for their next attempt are left to whoever owns the partition next."""
+        """Failed records that only wait for their next attempt are left to the next owner of the partition."""
         running = {run.failed_record for run in partition.running}
         waiting = [
             failed_record
@@ -96,7 +96,7 @@ class Handover:
         self._failures.release_dropped(len(waiting))
 
     def drop(self, failed_record: FailedRecord) -> None:
-        """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
+        """Unfinished, and no longer owned: the next owner of the partition starts it again."""
         failed_record.dropped = True
         failed_record.partition.failed_records.discard(failed_record)
         self._lanes.release(failed_record)
@@ -121,7 +121,7 @@ class Handover:
 
     def _commit(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
         """One that turns out to be refused meanwhile has been tried, and is not waited for; nor is a request of which
-        the broker holds nothing: its answer comes later, when nobody waits for it.
+        the broker holds nothing: its answer comes later and is ignored.
         """
         sent, absent_s = 0, 0.0
         while owing := [
@@ -137,13 +137,13 @@ class Handover:
                 absent_s = self._source.serve(min(SERVE_S, deadline - now))
 
     def sign_off(self, partitions: Iterable[Partition]) -> None:
-        """The process is alive and lets go of these: whoever owns them next must not take it for dead."""
+        """The process is alive and releases these: the next owner must not treat it as crashed."""
         for partition in partitions:
             if self._orderly and partition.watch is not None and partition.watch.leave():
                 self._committer.mark_dirty(partition)
 
     def _take_stock(self, partitions: Sequence[Partition]) -> None:
-        """What runs that are still out have done so far is finished, too: only the record in hand is not."""
+        """What runs that are still out have done so far is finished, too: only the record in flight is not."""
         for partition in partitions:
             for run in partition.running:
                 if run.failed_record is None and run.done:
@@ -192,7 +192,7 @@ class Assignment:
     """Gives each new partition its start, by the committed offset, else by policy; an error is never 'no offset'.
 
     `latest` is for the first start of a group only: a partition that was added to the topic later, a topic that was
-    recreated and an offset outside the log go on at the beginning.
+    recreated and an offset outside the log continue at the beginning.
 
     `unpositioned` are partitions that are ours but could not be positioned yet: assigned, paused, asked for again.
     `out_of_range` are those of which the client says that their position lies outside the log.
@@ -285,7 +285,7 @@ class Assignment:
     def lost(self, places: Sequence[TopicPartition]) -> None:
         for place in places:
             self.unpositioned.pop(place, None)
-        # What was said about their position must not be held against the next epoch, which begins somewhere else.
+        # Errors about their position must not apply to the next epoch, which begins at another offset.
         self.out_of_range = [place for place in self.out_of_range if place not in places]
 
     def _report_reset(
@@ -297,7 +297,7 @@ class Assignment:
         )
 
     def _begin_again(self, partitions: Sequence[Partition], handover: Handover, *, recreated: bool = False) -> None:
-        """Their position is none any more: go on at the beginning, as a new epoch without a completion map.
+        """Their position is none any more: continue at the beginning, as a new epoch without a completion map.
 
         Raises NoPosition; SourceError leaves them unpositioned.
         """
@@ -345,7 +345,7 @@ class Assignment:
         return begun
 
     def _starts(self, places: Sequence[TopicPartition], timeout_s: float, now: float) -> dict[TopicPartition, Position]:
-        """Where each begins, as a new epoch; those of which that cannot be said yet are left out. Raises NoPosition."""
+        """Where each begins, as a new epoch; those for which it is not known yet are left out. Raises NoPosition."""
         try:
             commits = self._source.committed([*places, *self._siblings(places)], timeout_s)
             found = {commit.place: commit for commit in commits if commit.offset is not None}
@@ -391,7 +391,7 @@ class Assignment:
         found: Mapping[TopicPartition, CommittedOffset],
         belongs: Mapping[TopicPartition, bool | None],
     ) -> _Start | None:
-        """Where a partition without a valid commit begins; None: that cannot be said yet."""
+        """Where a partition without a valid commit begins; None: not known yet."""
         if place in belongs and belongs[place] is None:
             return None
         if place.topic in self._plan.appeared and place not in found:
@@ -403,8 +403,8 @@ class Assignment:
             return None
         if False in others.values() or place.topic in self._identities.recreated:
             return _Start(at_end=False, topic_partitions=0)  # the group has read the topic that had this name before
-        told = [self._recorded(found[other]) for other in others]
-        count = min((one for one in told if one is not None), default=self._first_count(place))
+        counts = [self._recorded(found[other]) for other in others]
+        count = min((one for one in counts if one is not None), default=self._first_count(place))
         return _Start(at_end=place.partition < count, topic_partitions=count)
 
     def _recorded(self, commit: CommittedOffset) -> int | None:

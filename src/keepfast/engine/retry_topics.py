@@ -38,7 +38,7 @@ class _Queue:
 
 
 class DelayedRecords:
-    """`enter` lets records in, `pause` and `resume` tell the client; all three are the intake's."""
+    """`enter` lets records in, `pause` and `resume` call the client; all three are the intake's."""
 
     def __init__(
         self, tiers: Tiers, policy: BufferPolicy, clock: Clock, *, enter: Enter, pause: Tap, resume: Tap
@@ -85,7 +85,7 @@ class DelayedRecords:
         return self._timers.next_in(now)
 
     def forget(self, partition: Partition) -> None:
-        """It is not ours any more: whoever owns it next reads it again."""
+        """No longer owned: the next owner reads it again."""
         if self._queues.pop(partition, None) is not None:
             self._timers.dropped(1)
 

@@ -1,8 +1,8 @@
 """Seeks: an operator moves the position of a partition, backwards or forwards. Owner: the loop thread.
 
-A seek is a new epoch of the partition, which stays assigned: what is in hand finishes (`revoke_timeout_s` at most), the
-client starts again at the offset, the completion map is empty, and the new position is committed at once. Results of
-the old epoch that come later are stale. The loop never waits for any of it; other partitions go on.
+A seek is a new epoch of the partition, which stays assigned: what is in flight finishes (`revoke_timeout_s` at most),
+the client starts again at the offset, the completion map is empty, and the new position is committed at once. Results
+of the old epoch that come later are stale. The loop never waits for any of it; other partitions continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SeekTarget = int | Literal["beginning", "end"] | datetime
 ASK_S: Final = 2.0
 """For each question about the log. The loop waits for the answer."""
 COMMIT_S: Final = 5.0
-"""How long the answer waits for the commit of the new position, after the time for what is in hand."""
+"""How long the answer waits for the commit of the new position, after the time for what is in flight."""
 
 SeekAnswer = Callable[[SeekResult | Problem], None]
 
@@ -141,7 +141,7 @@ class Seeks:
         try:
             partition = parts.assignment.begin_at(old, seek.to, parts.handover)
         except SourceError as error:
-            self._cancel(place, f"the client could not be moved ({error}); it goes on at the committed offset")
+            self._cancel(place, f"the client could not be moved ({error}); it continues at the committed offset")
             return
         if partition is None:
             self._cancel(place, "the topic was deleted and created again meanwhile")

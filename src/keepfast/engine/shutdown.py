@@ -22,7 +22,8 @@ LAST_WORDS_S = 1.0
 class Shutdown:
     """Owner: the loop thread. `deadline`: by when all must be over, monotonic; nothing may wait for longer.
 
-    `leave`: see `Stop`. `failure`: why it cannot go on, from when that is known. `ending`: why it ended, from then on.
+    `leave`: see `Stop`. `failure`: why it cannot continue, from when that is known. `ending`: why it ended, from then
+    on.
     """
 
     def __init__(self, parts: LoopParts) -> None:
@@ -35,7 +36,7 @@ class Shutdown:
         self.ending: Ending | None = None
 
     def fail(self, failure: Ending) -> None:
-        """It cannot go on. The first reason counts."""
+        """It cannot continue. The first reason counts."""
         self.failure = self.failure or failure
 
     def end(self, ending: Ending, now: float) -> None:
@@ -51,7 +52,9 @@ class Shutdown:
         self._parts.probation.leave()
 
     def begin(self, stop: Stop, now: float) -> None:
-        """Cut all waits short and tell what runs to stop after its record; a second order can only hasten it."""
+        """Cut all waits short and ask running runs to stop after their record; a second request can only shorten the
+        time.
+        """
         parts = self._parts
         self.deadline = min(self.deadline, stop.deadline)
         self.leave = self.leave or stop.leave
@@ -70,7 +73,7 @@ class Shutdown:
                 parts.committer.commit_soon(partition)  # the process may be killed before what runs is finished
 
     def over(self, now: float) -> int | None:
-        """None while it goes on; then how much was still being handled, dead-lettered or committed."""
+        """None while it continues; then how much was still being handled, dead-lettered or committed."""
         parts = self._parts
         settling = len(parts.failures.settling)
         waiting = len(parts.in_flight) + settling
@@ -88,7 +91,7 @@ class Shutdown:
         return waiting + sum(parts.committer.has_pending(partition) for partition in parts.ownership)
 
     def _count_deaths(self) -> None:
-        """The deadline has passed with records in hand. If only a restart could help, these records are the cause: it
+        """The deadline has passed with records in flight. If only a restart could help, these records are the cause: it
         counts as a death of the process. A record that is only slow is not to blame for a deploy, nor is one that hangs
         in an outage that the breaker has found.
         """

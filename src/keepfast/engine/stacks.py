@@ -15,7 +15,7 @@ def threads_now() -> dict[int, FrameType]:
     """Where each thread of the process is, by its identifier.
 
     Without the garbage collector: Python 3.11 makes the answer under a lock that every thread needs that starts or
-    ends, and a collection in the middle of it that lets another thread run stops the process for ever.
+    ends, and a collection in the middle of it that lets another thread run stops the process forever.
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -144,7 +144,7 @@ class LoopStatus:
             handler=plan.handler,
         )
 
-    # -- what the loop tells
+    # -- reported by the loop
 
     def turn(self, now: float) -> None:
         """One more turn."""
@@ -165,7 +165,7 @@ class LoopStatus:
         self.rebalances[what] += 1
         self.member, self.lost = what != LOST, what == LOST
 
-    def heard(self, error: SourceError, now: float) -> None:
+    def client_error(self, error: SourceError, now: float) -> None:
         """The client complains."""
         if error.fault is Fault.RETRY:
             self._brokers, self._away_at, self._reached = str(error), now, self._heard_from_brokers()
@@ -332,7 +332,7 @@ class LoopStatus:
         )
 
     def _waits_for_stale(self, partition: Partition) -> set[str]:
-        """Only shown, not a hold of the partition's own: with order by key, other keys go on."""
+        """Only shown, not a hold of the partition's own: with order by key, other keys continue."""
         return {STALE_RUN} if partition.place in self._parts.overdue.waiting else set()
 
     def _stands_still(

@@ -34,7 +34,7 @@ REMIND_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsFound:
-    """An answer for the loop. `matched`: all topics that the pattern stands for now; None: nobody could tell. `ready`
+    """An answer for the loop. `matched`: all topics that the pattern stands for now; None: unknown. `ready`
     is a plan with those among them that were not known and may be read now: their dead-letter and retry topics are
     there. `refused`: those that may not, and why.
     """

@@ -1,8 +1,8 @@
-"""Runs that take long: called back after a moment, and timed out when the user said so. Owner: the loop thread.
+"""Runs that take long: asked to stop after a moment, and timed out by `timeout_s`. Owner: the loop thread.
 
-A record is timed out only if its run was told to stop and is still at the very same record afterwards. Then the run is
-given up: its worker keeps it, and whatever it does with it is of no consequence; the loop goes on with a stand-in that
-failed at this record. What the run did before counts, and what is behind goes on at once. If the record has sent
+A record is timed out only if its run was asked to stop and is still at the same record afterwards. Then the run is
+given up: its worker keeps it, and whatever it does with it is of no consequence; the loop continues with a stand-in
+that failed at this record. What the run did before counts, and what is behind continues at once. If the record has sent
 something that is not answered yet, the stand-in comes back when it is, like any run: through the mailbox.
 
 A run is stale when its partition was taken away while it was out. If the partition is assigned to this process again,
@@ -154,7 +154,7 @@ class Stuck:
             stuck_after_s=self._policy.stuck_after_s,
             records=[_place_of(run, max(0, run.current)) for run in runs],
             stack=self.event_loop,
-            hint="an async handler calls something that blocks, so nothing of its event loop goes on",
+            hint="an async handler calls something that blocks, so nothing of its event loop continues",
         )
 
 
@@ -267,11 +267,11 @@ class Overdue:
         return self.blocked or self.choked
 
     def culprits(self) -> list[Run]:
-        """While `not_live`: the runs whose handlers are the cause, as far as it can be told.
+        """While `not_live`: the runs whose handlers are the cause, as far as known.
 
         Of a blocked event loop, those that stand on the stack of its thread now. The event loop is shared, so they may
         be runs of another consumer: then none of this one's is to blame. Otherwise those that are overdue. Empty: it
-        cannot be told, and each run in flight may be the one. The record is `run.messages[run.current]`, or all of
+        is unknown, and each run in flight may be the one. The record is `run.messages[run.current]`, or all of
         `run.messages` if the run is a `Batch`.
         """
         return self._executor.blocker()[1] if self.blocked else list(self.held)
@@ -284,7 +284,7 @@ class Overdue:
     # -- looking
 
     def _recall(self, now: float) -> None:
-        """Runs that take too long come back after their current record; what is behind that goes on at once. One that
+        """Runs that take too long come back after their current record; what is behind that continues at once. One that
         waits for its turn would come back with nothing done, only to wait again.
         """
         self._recalled_at = now
@@ -328,8 +328,8 @@ class Overdue:
     def _watched_s(self, now: float) -> float:
         """How much of the time since the last look the workers can be held responsible for.
 
-        None, if nothing could work; and not more than a few looks: whoever did not look knows nothing about it. So a
-        process that stood still does not time out what stood still with it.
+        None, if nothing could work; and not more than a few looks: unobserved time does not count. So a
+        process that was stopped does not time out what was stopped with it.
         """
         since_s, self._looked_at = now - self._looked_at, now
         if self._in_flight and not self._executor.lively():

@@ -1,7 +1,7 @@
 """Which topics the names stand for, looked at again while the consumer runs. Owner: the loop thread.
 
-A topic that is deleted and created again has the old name and other records. The client notices nothing: it goes on at
-the old offset, and what the new topic has below it would never be read.
+A topic that is deleted and created again has the old name and other records. The client notices nothing: it continues
+at the old offset, and what the new topic has below it would never be read.
 
 An id is believed with care, because a broker may be behind the others: an answer counts only for events before it was
 asked for, a question that failed is no answer, and a changed id counts when two answers agree on it. An id that is
@@ -41,7 +41,7 @@ class TopicIdsAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Answer:
     """An answer about one topic."""
 
     topic_id: str
@@ -51,7 +51,7 @@ class _Heard:
 
 class Identities:
     """`ids` is what is known; who reads or writes commits looks there. `recreated`: topics that have got another id
-    since the process started. `topic_ids` is None where nobody can tell ids: then a missing id is never asked for.
+    since the process started. `topic_ids` is None where ids are not available: then a missing id is never requested.
     """
 
     def __init__(self, plan: Plan, topic_ids: TopicIds | None, mailbox: Mailbox, now: float, events: Events) -> None:
@@ -61,8 +61,8 @@ class Identities:
         self._topics = plan.subscription
         self._topic_ids = topic_ids
         self._mailbox = mailbox
-        self._answers: dict[str, _Heard] = {}  # the last one of each topic
-        self._candidates: dict[str, _Heard] = {}  # the first answer with an id that is not confirmed yet
+        self._answers: dict[str, _Answer] = {}  # the last one of each topic
+        self._candidates: dict[str, _Answer] = {}  # the first answer with an id that is not confirmed yet
         self._former: dict[str, dict[str, float]] = {}  # topic → id → when it was given up
         self._open_since: float | None = None
         self._asked_at = float("-inf")
@@ -105,10 +105,10 @@ class Identities:
             return None
         if not topic_id or not known or topic_id == known or _cluster(topic_id) != _cluster(known):
             return True  # of another cluster: the group's offsets were copied here, for this topic
-        heard = self._answers.get(topic)
-        if self._topic_ids is None or (heard is not None and heard.asked_at >= since and heard.topic_id == known):
+        answer = self._answers.get(topic)
+        if self._topic_ids is None or (answer is not None and answer.asked_at >= since and answer.topic_id == known):
             return False
-        if heard is None or heard.asked_at < since:
+        if answer is None or answer.asked_at < since:
             self.suspect(since)
         return None
 
@@ -136,13 +136,13 @@ class Identities:
             given_up_at is not None and now - given_up_at < FORMER_S
         ):
             return False  # overtaken by a later answer, or from a broker that is behind
-        heard = self._answers[name] = _Heard(topic_id, asked_at, now)
+        answer = self._answers[name] = _Answer(topic_id, asked_at, now)
         if topic_id == known:
             self._candidates.pop(name, None)
             return False
         first = self._candidates.get(name)
         if first is None or first.topic_id != topic_id:
-            self._candidates[name] = heard
+            self._candidates[name] = answer
             return False
         if asked_at - first.at < CONFIRM_S:
             return False

@@ -1,7 +1,7 @@
 """Where the user's code runs: threads for `def`, coroutines of one event loop for `async def`.
 
 Handing a record to another thread and getting the result back costs about 50 µs, ten times as much as a fast handler.
-So the thread that drives the loop (the driver) walks runs of fast handlers itself. Polling must go on when such a
+So the thread that drives the loop (the driver) walks runs of fast handlers itself. Polling must continue when such a
 handler turns out to be slow: a watcher thread checks now and then and takes the loop over, and the thread that hangs in
 the handler continues as a worker, whose run comes back through the mailbox like any other.
 """
@@ -116,7 +116,7 @@ def _runs_on(stack: list[FrameType]) -> list[Run]:
 
 
 def _slot(recorder: FlightRecorder | None) -> Slot:
-    """The slot in which a new worker notes the records that it has in hand."""
+    """The slot in which a new worker notes the records that it has in flight."""
     return NO_SLOT if recorder is None else recorder.slot()
 
 
@@ -179,7 +179,7 @@ class _Workers:
 
 
 class GivenEventLoop:
-    """Implements `HandlerLoop` with an event loop of the user's, which goes on when we stop. Made in its thread."""
+    """Implements `HandlerLoop` with an event loop of the user's, which continues when we stop. Made in its thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -206,7 +206,7 @@ class EventLoopThread:
     """Implements `HandlerLoop` with one event loop in a daemon thread, started by the first consumer that needs it.
 
     SystemExit and KeyboardInterrupt of a task or a callback leave `run_forever`, and a handler may call `loop.stop()`.
-    The loop runs on all the same, because records and their workers are still in it: it ends by `stop` alone.
+    The loop runs on nevertheless, because records and their workers are still in it: it ends by `stop` alone.
     """
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -288,7 +288,7 @@ class CoroutineExecutor:
     """Worker coroutines that live on, at most `capacity` beside those that were given up, started as they are needed. A
     bundle of runs crosses threads at once.
 
-    Anything in the process may cancel a worker (`for task in asyncio.all_tasks(): task.cancel()`): the record in hand
+    Anything in the process may cancel a worker (`for task in asyncio.all_tasks(): task.cancel()`): the record in flight
     has failed then, and a worker that ended without one is replaced.
 
     The methods of the port are the loop thread's; everything else is the event loop's, which starts workers by what it
@@ -355,7 +355,7 @@ class CoroutineExecutor:
         return task
 
     def _replace(self, tally: Tallies, number: int, slot: Slot) -> None:
-        """The worker was cancelled without a run in hand: another takes its place, and the run it was woken for."""
+        """The worker was cancelled without a run in flight: another takes its place, and the run it was woken for."""
         if not self._events.stopping:
             self._workers[number] = self._worker(tally, number, slot)
 

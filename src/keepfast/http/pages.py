@@ -145,7 +145,7 @@ class AsgiApp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             response = await self._response(scope, receive)
-        except Exception as error:  # noqa: BLE001 - the service goes on: it is logged, and the client gets a 500
+        except Exception as error:  # noqa: BLE001 - the service continues: it is logged, and the client gets a 500
             log.error("request_failed", method=scope["method"], path=scope["path"], exc=error)  # noqa: TRY400
             response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The request failed; see the log of the app.")
         headers = {

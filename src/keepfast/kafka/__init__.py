@@ -1,6 +1,6 @@
 """The adapter for confluent-kafka: the only place where its objects and errors are known.
 
-Everything here speaks the language of `core.ports`; a `KafkaError` never leaves this package.
+Everything here implements `core.ports`; a `KafkaError` never leaves this package.
 """
 
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts

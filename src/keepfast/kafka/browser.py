@@ -85,7 +85,7 @@ class KafkaBrowser:
         try:
             yield from self._read(topic, left, silence_s)
         finally:
-            with translated(f"let go of topic {topic}"):
+            with translated(f"release topic {topic}"):
                 self._open.unassign()
 
     def _read(self, topic: str, left: dict[int, Span], silence_s: float) -> Iterator[Record | None]:

@@ -469,7 +469,7 @@ class KafkaSource(OffsetQueries):
         return 0.0 if request is None or request.absence is None else request.absence.seconds
 
     def close(self, *, leave: bool = True) -> None:
-        """See `core.ports.Source`. Callbacks may come during it; may block while the broker is away.
+        """See `core.ports.Source`. Callbacks may come during it; may block while the broker is down.
 
         A commit that is still unanswered afterwards is reported as failed, because its outcome is unknown. Never
         raises; exceptions of the listener are logged.

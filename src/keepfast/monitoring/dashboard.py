@@ -140,7 +140,7 @@ def _consumer(consumer: ConsumerSettings) -> Iterator[Panel]:
 
     yield _panel(
         "Records under way",
-        *summed((cat.IN_FLIGHT, "in hand"), (cat.WAITING, "waiting"), (cat.SETTLING, "settling")),
+        *summed((cat.IN_FLIGHT, "in flight"), (cat.WAITING, "waiting"), (cat.SETTLING, "settling")),
         *summed((cat.REFUSED, "refused")),
     )
     yield _panel("Worst lag", (worst(cat.LAG_MAX), "records"), help_of=cat.LAG_MAX)

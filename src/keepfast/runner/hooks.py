@@ -36,7 +36,7 @@ class Holder(Protocol):
 
 
 class SerialGate:
-    """A lock that is taken away from a holder that was abandoned: its thread may hang for ever. Any thread."""
+    """A lock that is taken away from a holder that was abandoned: its thread may hang forever. Any thread."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()  # guards replacing the two fields below

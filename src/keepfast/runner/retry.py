@@ -38,7 +38,7 @@ class RetryConfig:
     """How often and after which delays a record is tried again. What is not given comes from the environment
     (RETRY_MAX_RETRIES or MAX_RETRIES, RETRY_INITIAL_DELAY_MS or INITIAL_RETRY_DELAY_MS, …), when it is made.
 
-    `max_retries` counts the retries after the first attempt; None retries for ever.
+    `max_retries` counts the retries after the first attempt; None retries forever.
     """
 
     max_retries: int | None = _from_environment("max_retries", int)

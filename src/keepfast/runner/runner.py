@@ -49,7 +49,7 @@ class KafkaConsumerRunner:
     message_context           your message → a text about it for the log
     logger                    where lines about messages go; the engine's own go to the loggers below `keepfast`
 
-    Beyond the pattern: `topics` and `group`, where the factory does not tell them (else KAFKA_INPUT_TOPIC and
+    Beyond the pattern: `topics` and `group`, if the factory does not define them (else KAFKA_INPUT_TOPIC and
     KAFKA_CONSUMER_GROUP do); `concurrency`, how many records may be processed at the same time (1: no two of your
     functions ever run at the same time); `dead_letter`; `settings`, other settings by section, as in keepfast.toml.
 

@@ -104,7 +104,7 @@ RETRY: Final = _of_consumers(
 )
 RETRY_TOPICS: Final = _of_consumers(
     RetryTopics,
-    "Where failed records wait after the retries in place, so that their partition goes on meanwhile.",
+    "Where failed records wait after the retries in place, so that their partition continues meanwhile.",
     shorthand="delays",
 )
 BATCH: Final = _of_consumers(BatchPolicy, "How many records a handler that takes a list gets at once.")

@@ -322,7 +322,7 @@ def topic_names(
 def letter_problem(found: TopicNames) -> str | None:
     """What is wrong with the name of the dead-letter topic, as the end of a sentence; None if nothing is."""
     if found.dead_letter_topic == found.topic:
-        return f"is {found.topic!r} itself, so letters would be consumed again for ever; choose another"
+        return f"is {found.topic!r} itself, so letters would be consumed again forever; choose another"
     return names.topic_problem(found.dead_letter_topic) if found.dead_letter_topic else None
 
 

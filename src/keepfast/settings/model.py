@@ -172,7 +172,7 @@ class ConsumerSettings(Policy):
         Literal["earliest", "latest", "error"],
         Doc(
             "Where a group starts that has no committed offset. `latest` is for its first start: added partitions,"
-            " recreated topics and offsets outside the log go on at the beginning, loudly; with `error` the app halts."
+            " recreated topics and offsets out of range start at the beginning (logged); with `error` the app halts."
         ),
     ] = "earliest"
     isolation_level: Annotated[

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 REPLY_TIMEOUT_S: Final = 2.5
 SEEK_TIMEOUT_S: Final = 300.0
-"""A child answers a seek when the records in hand are finished; its own settings bound that."""
+"""A child answers a seek when the records in flight are finished; its own settings bound that."""
 MAX_AT_ONCE: Final = 16
 SUPERVISOR: Final = "supervisor"
 

@@ -1,4 +1,4 @@
-"""Events of a consumer as lines: of the log, for people, and as JSON for another process."""
+"""Events of a consumer as log lines, and as JSON lines for another process."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def _handler_abandoned(event: events.HandlerAbandoned) -> None:
         attempt=event.attempt,
         waited_s=round(event.waited_s, 3),
         abandoned=event.abandoned,
-        consequence="the partition goes on, perhaps with the very record that this handler is still processing",
+        consequence="the partition continues, perhaps with the very record that this handler is still processing",
     )
 
 
@@ -381,7 +381,7 @@ def _breaker_opened(event: events.BreakerOpened) -> None:
         attempts=event.attempts,
         rule=event.rule,
         next_probe_s=round(event.next_probe_s, 3),
-        consequence="records wait and are not dead-lettered; polling goes on",
+        consequence="records wait and are not dead-lettered; polling continues",
     )
 
 

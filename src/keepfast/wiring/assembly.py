@@ -86,7 +86,7 @@ def connect(
     wait: bool,
     abandoned: Callable[[], bool] = lambda: False,
 ) -> Clients:
-    """Clients as the settings say. `wait`: without end for a broker that is away, unless the start is `abandoned`.
+    """Clients as the settings say. `wait`: without end for a broker that is down, unless the start is `abandoned`.
     Raises StartError.
     """
     connection = connection_of(settings.kafka)

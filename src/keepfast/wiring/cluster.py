@@ -25,7 +25,7 @@ log = get_logger("keepfast.start")
 ASK_TIMEOUT_S = 15.0
 MAX_BYTES = "max.message.bytes"
 CONNECT_TIMEOUT_S = 30.0
-"""How long a broker that is away is waited for, unless it is to be waited for without end."""
+"""How long a broker that is down is waited for, unless it is to be waited for without end."""
 
 WAIT_HINT = "`keepfast run --wait` waits for as long as it takes"
 LOG_INTERVAL_S = 5.0
@@ -159,7 +159,7 @@ def _compare(admin: KafkaAdmin, letter: str, sources: Iterable[str]) -> None:
     if largest is None or not limit.isdigit() or int(limit) >= _room_for(largest):
         return
     if int(limit) < largest + LEAST_ROOM_BYTES:
-        consequence = "a record near the limit of its topic cannot be dead-lettered, and holds up its partition"
+        consequence = "a record near the limit of its topic cannot be dead-lettered, and blocks its partition"
     else:
         consequence = "letters of large records are cut: stack trace and messages go first"
     log.warning(

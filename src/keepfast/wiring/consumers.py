@@ -127,7 +127,7 @@ class Workers:
 
 
 def thread_workers(call: Call, plan: Plan, recorder: FlightRecorder | None) -> Workers:
-    """Workers for a handler that is no coroutine. They note in `recorder` what they have in hand."""
+    """Workers for a handler that is no coroutine. They note in `recorder` what they have in flight."""
     mailbox = QueueMailbox()
     executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name, recorder=recorder)
     if plan.batch is not None:

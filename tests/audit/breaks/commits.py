@@ -164,7 +164,7 @@ def everything_is_given_up_for_some() -> None:
     def let_go(self: KafkaSource, places: Any) -> None:
         before(self, list(self._started))
 
-    before = replace(KafkaSource, "_let_go", let_go)
+    before = replace(KafkaSource, "_release", let_go)
 
 
 @breaks("COOPERATIVE")

@@ -93,7 +93,7 @@ def test_letters_of_processes_that_have_ended_are_found_after_a_while(tmp_path: 
         store.add([letter(number)])
     second.close()
     first.lead(0.0)
-    assert kept(first) == [0], "not at once: whoever starts anew may want its part"
+    assert kept(first) == [0], "not at once: whoever starts again may want its part"
     first.lead(20.0)
     assert kept(first) == [0, 1], "what is held by another stays with it"
     third.close()

@@ -14,7 +14,7 @@ from keepfast.deadletters.spool.worker import WINDOW, Keep, RetryNow, SpoolAnswe
 from tests.deadletters.spool.letters import letter, numbers, outgoing
 from tests.support.fakes import FakeSink, ManualClock, acknowledge, hold, refuse
 
-Told = Kept | SpoolError
+Outcome = Kept | SpoolError
 
 
 class Desk:
@@ -27,8 +27,8 @@ class Desk:
         self.keeper = SpoolWorker(self.store, self.sink, self.clock, self.answers.append)
         self.keeper.open()
 
-    def keep(self, *letters: Outgoing) -> list[Told]:
-        on_kept: list[Told] = []
+    def keep(self, *letters: Outgoing) -> list[Outcome]:
+        on_kept: list[Outcome] = []
         self.keeper.take([Keep(one, on_kept.append) for one in letters], self.clock.now)
         return on_kept
 

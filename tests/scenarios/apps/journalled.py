@@ -98,7 +98,7 @@ async def handle_async(value: bytes | None, ctx: Context) -> None:
     await asyncio.sleep(max(SLEEP_S, work.get("sleep_s", 0.0)))
     while is_shut(work):
         match work.get("manners"):
-            case "stubborn":  # hears that it is cancelled, and goes on
+            case "stubborn":  # hears that it is cancelled, and continues
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(GATE_POLL_S)
             case "blocking":  # as a call of a library that knows nothing of event loops

@@ -1,4 +1,4 @@
-"""A consumer whose first attempt at every record fails, and which goes on only when all have failed once, so that at
+"""A consumer whose first attempt at every record fails, and which continues only when all have failed once, so that at
 one moment all of them wait. It writes down what it handled.
 
 Variables: SCENARIO_TALLY (where to write), SCENARIO_RECORDS (for each partition), SCENARIO_WAIT_S (how long all of

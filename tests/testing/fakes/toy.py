@@ -99,7 +99,7 @@ def toy(seat: Seat) -> Step:
 
 
 class Chaos:
-    """Pulls a random switch every now and then until it is told to stop; keeps two or three processes running."""
+    """Pulls a random switch every now and then until it is asked to stop; keeps two or three processes running."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world

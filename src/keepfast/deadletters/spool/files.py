@@ -53,7 +53,7 @@ class Segment:
         return any(not damage.torn for damage in self.damages)
 
     def damage_lines(self) -> list[str]:
-        """One line each, for people."""
+        """One line each, for output."""
         return [
             f"{self.path}: {damage.size} bytes at {damage.offset} are not a letter"
             for damage in self.damages

@@ -1,7 +1,7 @@
 """Access to internals of kafka-python, in one place and verified before anything depends on it.
 
 - `auto_offset_reset`: a position outside the log must be our decision and be reported; the library resets silently.
-- Deserialisers: they run inside `poll`, where a record that they reject blocks the consumer for ever; and a letter
+- Deserialisers: they run inside `poll`, where a record that they reject blocks the consumer forever; and a letter
   needs the original bytes. They are removed from the client and called when the value is decoded.
 - The answer to a commit: it would wait for the next `poll`, and be polled for by two threads at a time.
 - Waking its I/O thread, and closing the sockets that it leaves open.

@@ -1,7 +1,7 @@
 """Adapts kafka-python's records to `core.records.Message`, with their original bytes.
 
 The library reads a batch with a generator that also deserialises. If that raises, as it does for a header name that is
-not UTF-8 or for a deserialiser that gets unexpected bytes, the generator is closed, and the next `poll` loops for ever
+not UTF-8 or for a deserialiser that gets unexpected bytes, the generator is closed, and the next `poll` loops forever
 (measured; kafka-python 3.0.12). So neither may happen there: `RawRecords` returns plain bytes and puts a placeholder
 where a header name cannot be decoded.
 """

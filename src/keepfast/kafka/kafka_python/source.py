@@ -384,7 +384,7 @@ class KafkaPythonSource:
         return 0.0
 
     def close(self, *, leave: bool = True) -> None:  # noqa: ARG002 - a static member of this library never leaves
-        """Leave the group. Callbacks may come during it. Over within seconds even when the broker is away.
+        """Leave the group. Callbacks may come during it. Over within seconds even when the broker is down.
 
         A commit that is still unanswered afterwards is reported as failed, because its outcome is unknown. Never
         raises; exceptions of the listener are logged.

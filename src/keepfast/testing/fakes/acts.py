@@ -188,7 +188,7 @@ class LetterKept(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LetterNotKept(Fact):
-    """The loop was told that its spool could not keep the letter."""
+    """The spool reported to the loop that it could not store the letter."""
 
     member: str
     number: int

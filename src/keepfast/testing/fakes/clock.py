@@ -10,7 +10,7 @@ from typing import Protocol
 Action = Callable[[], object]
 
 HOLD_UP_S = 0.05
-"""An event that takes longer holds up the wait in which it happened to fall."""
+"""An event that takes longer blocks the wait in which it happened to fall."""
 
 
 class Waiter(Protocol):
@@ -38,7 +38,7 @@ class SimClock:
 
     Waits nest: an event may itself wait, which advances the time for all. The outer wait then returns late, as
     on a busy machine; time never goes back. A wait that `yields` gives up early when an outer one is over, so that only
-    waits that cannot be cut short (inside a callback) hold up others; `held_up_s` sums up how long those took.
+    waits that cannot be cut short (inside a callback) block others; `held_up_s` sums up how long those took.
     """
 
     def __init__(self, *, start_s: float = 1000.0, wall_start_s: float = 1_750_000_000.0) -> None:
@@ -79,7 +79,7 @@ class SimClock:
         """Run the next event if it is due at `limit` or before, moving the time there; else move it to `limit`."""
         due = self.next_event()
         if due is None and limit == inf:
-            raise RuntimeError("waiting for ever in a simulated world in which nothing is scheduled")
+            raise RuntimeError("waiting forever in a simulated world in which nothing is scheduled")
         if due is None or due > limit:
             self._now = max(self._now, limit)
             return False

@@ -57,8 +57,8 @@ class Process:
     def wait(self, timeout_s: float, ready: Callable[[], object], *, yields: bool = False) -> bool:
         """Let simulated time pass until `ready()` or the time-out; a stopped process waits on. Raises ProcessDied.
 
-        `yields`: the wait may end early so that another process, whose wait is over, goes on; never inside a callback,
-        where the same would be asked for again at once.
+        `yields`: the wait may end early so that another process, whose wait is over, continues; never inside a
+        callback, where the same would be asked for again at once.
         """
         clock = self.clock
         deadline, held_up_s = clock.monotonic() + timeout_s, clock.held_up_s

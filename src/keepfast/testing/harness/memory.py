@@ -244,7 +244,7 @@ class Memory:
                 clock=self._world.clock,
                 random=Random(0),
                 discover=None if plan.pattern is None else partial(self._discover, spec),
-                # With several groups, a long wait of one would hold up the coroutines of another.
+                # With several groups, a long wait of one would block the coroutines of another.
                 idle_s=LONG_IDLE_S if len(self._needs) == 1 else IDLE_S,
                 observers=(self._recorder, self._hooks),
             )

@@ -67,7 +67,7 @@ class TestedApp:
         return specs_of(self._consumers, settings, self._resources, overrides=self._overrides)
 
     def _check_overrides(self) -> None:
-        """What is replaced in vain is a mistake: the test would use the real one."""
+        """An override without effect is a mistake: the test would use the real one."""
         around = [one for consumer in self._consumers for one in consumer.middleware]
         around += [inspect_provider(one, "provider") for one in self._overrides.values()]
         parameters = [parameter for consumer in self._consumers for parameter in consumer.shape.parameters]
