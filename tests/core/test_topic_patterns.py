@@ -63,7 +63,7 @@ def test_topics_that_are_read_by_name_are_not_found_again() -> None:
 @pytest.mark.parametrize(
     ("regex", "problem"),
     [
-        ("*.audit", "nothing to repeat at position 0 (any text is .*, not *)"),
+        ("*.audit", "nothing to repeat at position 0; any text is .*, not *"),
         ("audit(", "is no regular expression"),
         ("audit orders", "matches no name that a topic can have"),
         ("(a/|b ).*", "matches no name that a topic can have"),

@@ -18,7 +18,9 @@ from tools.reference.metrics import in_prometheus
 
 NOT_OURS = {
     "cd",
+    "cp",
     "curl",
+    "docker",
     "git",
     "kafka-consumer-groups.sh",
     "kafka-topics.sh",
@@ -28,8 +30,11 @@ NOT_OURS = {
     "pytest",
 }
 """Commands that readers have from elsewhere."""
-FOREIGN = {"ack_policy", "max_workers", "neotool_common", "retry_utils", "value_deserializer"}
-"""Names of other libraries, in tables of what they are called here."""
+FOREIGN = {
+    "ack_policy", "graceful_timeout", "max_workers", "neotool_common", "post_worker_init", "retry_utils",
+    "value_deserializer", "worker_exit",
+}  # fmt: skip
+"""Names of other libraries and servers."""
 CHEAP = ("explain",)
 MAX_NOT_RUN = 6
 

@@ -156,6 +156,7 @@ def test_the_record_that_blocks_the_event_loop_is_found_on_its_stack_and_no_othe
     report = log.fields("event_loop_blocked")[0]
     assert any(place.endswith(" blocks_here") for place in report["stack"])
     assert report["records"] == [{"topic": "orders", "partition": 0, "offset": 1}]
+    assert "await asyncio.to_thread(…) around that call, or make the handler a plain def" in report["hint"]
     assert log.fields("handler_stuck") == [], "the other one is innocent"
     assert bench.overdue.blocked
     assert bench.overdue.not_live

@@ -59,7 +59,10 @@ class Router:
         pattern = _pattern(topics)
         names, models = _topics([topic for topic in topics if not isinstance(topic, Pattern)])
         if filter is not None and not is_plain(filter):
-            raise ConfigError(f"filter of @app.consumer must be a plain function of a RawRecord; got {filter!r}")
+            raise ConfigError(
+                f"filter of @app.consumer must be a plain function of a RawRecord; got {filter!r}. Write it as in"
+                ' filter=lambda record: record.header("type") == b"login".'
+            )
         decoding = Decoding(models=models, types=types or {}, type_header=type_header, decoder=decoder)
 
         def register(function: F) -> F:

@@ -55,8 +55,8 @@ def pattern_problem(regex: object) -> str | None:
     try:
         re.compile(filled)
     except re.error as error:
-        hint = " (any text is .*, not *)" if regex.startswith("*") else ""
-        return f"{regex!r} is no regular expression of Python's re: {error}{hint}"
+        hint = "any text is .*, not *" if regex.startswith("*") else "write a backslash before what is meant literally"
+        return f"{regex!r} is no regular expression of Python's re: {error}; {hint}"
     parser: Any = getattr(re, "_parser", None)  # the standard library has no public one
     if parser is None:
         return None

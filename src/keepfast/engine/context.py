@@ -273,7 +273,9 @@ class BatchContext(Sequence[Context]):
 
 
 def to_bytes(value: Any) -> bytes | None:
-    """A value as it goes into Kafka: bytes and None as they are, text as UTF-8, everything else as JSON."""
+    """A value as it goes into Kafka: bytes and None as they are, text as UTF-8, everything else as JSON. Raises
+    TypeError for what cannot be JSON.
+    """
     match value:
         case None | bytes():
             return value
@@ -284,7 +286,17 @@ def to_bytes(value: Any) -> bytes | None:
         case _ if hasattr(value, "model_dump_json"):
             return str(value.model_dump_json()).encode()
         case _:
-            return msgspec.json.encode(value)
+            return _to_json(value)
+
+
+def _to_json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{type(value).__name__} cannot become JSON ({error}); send bytes, str, None, or what can: a dict, list,"
+            " dataclass, msgspec.Struct or pydantic model"
+        ) from error
 
 
 def to_headers(headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]]) -> Headers:
@@ -293,5 +305,7 @@ def to_headers(headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, b
     pairs = tuple((name, to_bytes(value)) for name, value in found)
     reserved = next((name for name, _ in pairs if ours.is_ours(name)), None)
     if reserved is not None:
-        raise ValueError(f"the header {reserved!r} is reserved: names must not begin with {ours.PREFIX!r}")
+        raise ValueError(
+            f"the header {reserved!r} is reserved: names must not begin with {ours.PREFIX!r}; give it another name"
+        )
     return pairs

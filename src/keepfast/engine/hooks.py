@@ -59,7 +59,10 @@ def hook_of(function: Callable[..., Any], types: Sequence[type[Event]]) -> Hook:
     try:
         inspect.signature(function).bind(None)
     except TypeError as error:
-        raise ConfigError(f"The hook {name} cannot be called with one event ({error}): def {name}(event).") from None
+        short = name.rpartition(".")[2]
+        raise ConfigError(
+            f"The hook {short} cannot be called with one event ({error}); write def {short}(event)."
+        ) from None
     wants = frozenset(one for base in types for one in _expanded(base))
     return Hook(function, wants, any(map(inspect.iscoroutinefunction, forms)), name)
 

@@ -226,7 +226,7 @@ class _Composer:
         where = f"provider {shape.name}()"
         if provider in self._path:
             names = [inspect_provider(one, "provider").name for one in [*self._path, provider]]
-            raise ConfigError(f"{where} needs itself: {' → '.join(names)}; break the circle")
+            raise ConfigError(f"{where} needs itself: {' → '.join(names)}; remove that parameter from one of them")
         self._path.append(provider)
         call = self.call_of(shape.function, shape.parameters, where)
         self._path.pop()

@@ -154,7 +154,8 @@ class Stuck:
             stuck_after_s=self._policy.stuck_after_s,
             records=[_place_of(run, max(0, run.current)) for run in runs],
             stack=self.event_loop,
-            hint="an async handler calls something that blocks, so nothing of its event loop continues",
+            hint="an async handler calls something that blocks, so nothing of its event loop continues; await"
+            " asyncio.to_thread(…) around that call, or make the handler a plain def, which runs on a thread",
         )
 
 
