@@ -37,8 +37,8 @@ def is_final(setup: Setup, outcome: str) -> bool:
 
 
 def is_outage(setup: Setup, outcome: str) -> bool:
-    """Whether the breaker counts it, and nothing is dead-lettered for it."""
-    return outcome == OUTAGE or (outcome == TIMED_OUT and setup.timeout.on_timeout == "retry")
+    """Whether the breaker counts it, and nothing is dead-lettered for it. HTTPError: the 503 of a test with a stage."""
+    return outcome in (OUTAGE, "HTTPError") or (outcome == TIMED_OUT and setup.timeout.on_timeout == "retry")
 
 
 class Book:
