@@ -209,6 +209,8 @@ def test_partitions_have_a_rate_of_their_own_and_a_minimum_delay_holds_for_all()
     assert pace.wait_s(0.0) == 0.0
     assert pace.partition_wait_s(HERE, 0.0) == 1.0
     assert pace.partition_wait_s(THERE, 0.0) == 0.0
+    pace.started(HERE, 1.0)
+    assert pace.partition_wait_s(HERE, 1.0) == 1.0, "and so on for every further record"
     slow = Pace(RatePolicy(min_delay_ms=12_000, burst=5))
     slow.started(HERE, 0.0)
     assert slow.wait_s(5.0) == 7.0
