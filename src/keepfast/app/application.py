@@ -222,9 +222,9 @@ class App(Router):
         with self.held_by(self._embedded(options, consume=consume), keep=True) as instance:
             try:
                 await _on_a_thread(instance.start, cancelled=instance.abort)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as cancelled:
                 if instance.started:
-                    await _on_a_thread(instance.stop)
+                    await _undo(instance, cancelled)
                 raise
 
     def stop(self) -> None:
@@ -463,6 +463,14 @@ def _yield_to(error: BaseException | None, failure: Exception) -> None:
     if error is None:
         raise failure
     get_logger("keepfast.lifecycle").error("stop_failed", exc=failure)
+
+
+async def _undo(instance: AppInstance, cancelled: asyncio.CancelledError) -> None:
+    """Stop what was started when the cancellation came, which goes before what stopping raises."""
+    try:
+        await _on_a_thread(instance.stop)
+    except Exception as failure:  # noqa: BLE001 - logged
+        _yield_to(cancelled, failure)
 
 
 async def _on_a_thread(function: Callable[[], None], *, cancelled: Callable[[], None] = lambda: None) -> None:

@@ -195,6 +195,7 @@ class AppInstance:
             if self._lifespan is not None:
                 undo.callback(self._leave_lifespan, RESERVED_S)
                 self._lifespan.enter()
+            self._refuse_aborted()
             assembly = assemble_app(
                 specs_of(self._consumers, self._settings, self.resources),
                 self._settings,
@@ -211,10 +212,13 @@ class AppInstance:
             self._server.attach(assembly)
             self.sends = AppSends(assembly.sink)
             self._assembly = assembly
-            if self._aborted:
-                raise StartError(f"The start of app {self._name!r} was given up before its consumers began.")
+            self._refuse_aborted()
             undo.pop_all()
         return assembly
+
+    def _refuse_aborted(self) -> None:
+        if self._aborted:
+            raise StartError(f"The start of app {self._name!r} was given up before its consumers began.")
 
     def _close(self, left_s: float) -> None:
         """All consumers have ended: end everything else, within this time. Never raises."""
