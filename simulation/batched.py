@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from keepfast.core.policies import BatchPolicy, RetryPolicy
+from simulation.guarded import MOSTLY_GUARDS
 from simulation.setup import Setup
 
 BESIDE = 0.3
@@ -23,7 +24,8 @@ def batched(setup: Setup, seed: int) -> Setup:
         faults = tuple(fault for fault in setup.faults if fault != "forge")
         setup = replace(setup, storm_guard=None, rate=None, outages=(), tiers=(), faults=faults)
     elif setup.outages or setup.tiers or setup.spool:
-        if setup.timeout.timeout_s is not None or Random(seed * 37 + 21).random() >= BESIDE:
+        about_guards = seed % 16 in MOSTLY_GUARDS
+        if setup.timeout.timeout_s is not None or about_guards or Random(seed * 37 + 21).random() >= BESIDE:
             return setup
     elif setup.timeout.timeout_s is not None or rng.random() < 0.3:
         return setup

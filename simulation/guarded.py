@@ -9,6 +9,9 @@ from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import RetryPolicy
 from simulation.setup import Setup
 
+MOSTLY_GUARDS = (4, 8)
+"""The remainders by sixteen of the seeds that are about guards before all else."""
+
 OUTAGES = ("outage", "partial", "bad")
 """The service is down; or only for every second record; or it is there, and a bad deploy of the handler rejects all."""
 
@@ -19,7 +22,7 @@ def guarded(setup: Setup, seed: int) -> Setup:
     Drawn apart from the rest of the setup, so that the other half of the seeds is what it was without guards.
     """
     rng = Random(seed * 11 + 5)
-    if seed % 16 in (4, 8):
+    if seed % 16 in MOSTLY_GUARDS:
         return _mostly_guards(setup, rng)
     if rng.random() < 0.5:
         return setup

@@ -24,7 +24,7 @@ deleted before a group gets to them that began at the end, with operators who se
 storm guard trips at its default level, and with records that halt the consumer."""
 
 BY_DEFAULT = 5
-"""Every fifth of the other seeds has the storm guard at its defaults."""
+"""Every fifth of the other seeds without a breaker has the storm guard at its defaults."""
 
 LEFT_OVER = 4
 
@@ -47,7 +47,7 @@ def rare(setup: Setup, seed: int) -> Setup:
     for remainders, make in kinds:
         if seed % 60 in remainders:
             return make(setup, rng)
-    if seed % BY_DEFAULT == 2 and setup.storm_guard is None:
+    if seed % BY_DEFAULT == 2 and setup.storm_guard is None and setup.breaker is None:
         setup = replace(setup, storm_guard=StormPolicy())
     return replace(setup, left_over=LEFT_OVER) if setup.tiers and setup.reset == "latest" else setup
 
