@@ -128,7 +128,7 @@ class Starter:
 log = get_logger("keepfast.loop")
 
 
-def say_client_error(consumer: str, error: SourceError, now: float) -> None:
+def log_client_error(consumer: str, error: SourceError, now: float) -> None:
     """A sample of them: a broker that is down is reported twenty times a second."""
     log.sampled(
         WARNING,
@@ -560,11 +560,11 @@ class Loop:
         now = self._clock.monotonic()
         if error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
-        elif not self.assignment.minds(error, place, now):
+        elif not self.assignment.handles_error(error, place, now):
             if error.fault is Fault.MISSING:
                 self.subscription.suspect(now)
             self.status.client_error(error, now)
-            say_client_error(self.plan.name, error, now)
+            log_client_error(self.plan.name, error, now)
 
     # -- the end
 

@@ -256,7 +256,7 @@ class Assignment:
             self._ask_again(now, handover)
         self._identities.step(now)
 
-    def minds(self, error: SourceError, place: TopicPartition | None, now: float) -> bool:
+    def handles_error(self, error: SourceError, place: TopicPartition | None, now: float) -> bool:
         """The client complains. Whether that is about a position, so that it is seen to at the next step."""
         if error.fault in (Fault.OUT_OF_RANGE, Fault.MISSING):
             self._identities.suspect(now)

@@ -18,7 +18,7 @@ from tests.audit.breaking import breaks, replace, wrap
 
 @breaks("FETCHED_AGAIN")
 def a_fetch_that_fails_is_not_logged() -> None:
-    replace(loop, "say_client_error", lambda consumer, error, now: None)
+    replace(loop, "log_client_error", lambda consumer, error, now: None)
 
 
 @breaks("FETCHED_AGAIN")
