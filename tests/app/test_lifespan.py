@@ -200,3 +200,15 @@ def test_one_that_is_being_entered_can_be_given_up(events: EventLoopThread) -> N
     thread.join(60)
     wait_until(lambda: cleaned == [True], "it has cleaned up")
     assert len(raised) == 1
+
+
+def test_an_abort_before_its_task_has_begun_is_not_lost(events: EventLoopThread) -> None:
+    @asynccontextmanager
+    async def slow(app: App) -> AsyncIterator[None]:
+        await asyncio.sleep(5.0)
+        yield
+
+    lifespan = lifespan_of(slow, events)
+    lifespan.abort()
+    with pytest.raises(StartError, match="its task was cancelled"):
+        lifespan.enter()

@@ -70,6 +70,7 @@ class Lifespan:
         self._entered: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._cancel: Callable[[], object] = lambda: None
+        self._aborted = False
         self._leave: Callable[[], object] | None = None
         self._resources: Any = None
 
@@ -86,6 +87,8 @@ class Lifespan:
         if isinstance(manager, AbstractAsyncContextManager):
             loop = self._events.start(lambda _: None)
             self._cancel = asyncio.run_coroutine_threadsafe(self._hold_async(manager, loop), loop).cancel
+            if self._aborted:  # before there was anything to cancel
+                self._cancel()
         else:
             threading.Thread(target=self._hold, args=(manager,), name="keepfast-lifespan", daemon=True).start()
         try:
@@ -100,6 +103,7 @@ class Lifespan:
 
     def abort(self) -> None:
         """Cancel it if it is being entered; a sync one continues. Returns at once; any thread."""
+        self._aborted = True
         if not self._entered.done():
             self._cancel()
 
