@@ -208,6 +208,7 @@ COMMITTED_EACH: Final = by("engine/commits.py", f"{_RULE_BY_RULE}::test_4_2_comm
 COMMITS_RETRIED: Final = by(
     "engine/commits.py",
     "scenarios/test_commits_that_fail_for_a_while_are_retried.py::test_nothing_starts_while_they_fail_and_everything_is_committed_after",
+    "engine/test_commits_refused.py::test_a_time_out_is_for_all_partitions",
 )
 FENCED: Final = by(
     "engine/ownership.py",
