@@ -13,7 +13,6 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import sentry_sdk
@@ -65,7 +64,7 @@ def report(event: DeadLettered | Halted) -> None:
         scope.capture_exception(event.error)
 
 
-@app.consumer(INVOICES, order="key", breaker=BreakerPolicy(open_s=1))
+@app.consumer(INVOICES, order="key", breaker=BreakerPolicy(open_s=1), idempotent=True)
 async def charge(invoice: Invoice, pool: AsyncConnectionPool, gateway: httpx.AsyncClient, ctx: Context) -> None:
     """Charge it at the gateway, which knows an invoice by its id, and keep the receipt: both may happen again."""
     reply = await gateway.post("/charges", json={"id": invoice.id, "cents": invoice.cents})
@@ -81,10 +80,10 @@ async def charge(invoice: Invoice, pool: AsyncConnectionPool, gateway: httpx.Asy
     ctx.send(CHARGED, {"id": invoice.id, "cents": invoice.cents}, key=invoice.id)
 
 
-@app.consumer(CHARGED)
-def total(charged: dict[str, Any], ctx: Context) -> None:
-    """A plain function runs on a thread beside the event loop."""
-    ctx.send(REPORT, {"n": 1, "cents": charged["cents"]}, key=charged["id"])
+@app.consumer(CHARGED, idempotent=True)
+def total(charged: Invoice, ctx: Context) -> None:
+    """A plain function runs on a thread beside the event loop. The report counts an id once."""
+    ctx.send(REPORT, {"n": 1, "cents": charged.cents}, key=charged.id)
 
 
 @asynccontextmanager

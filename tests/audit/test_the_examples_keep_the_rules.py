@@ -19,8 +19,8 @@ SERVICES = sorted(
 )
 
 
-def test_there_are_five() -> None:
-    assert len(SERVICES) == 5
+def test_there_are_six() -> None:
+    assert len(SERVICES) == 6
     assert {"examples.card_fraud.service", "examples.institution_enhancement.consumer"} <= set(SERVICES)
 
 
