@@ -256,6 +256,12 @@ class Attempt:
 class Sends(Protocol):
     """What one attempt has sent with `ctx.send`."""
 
+    def wait(self) -> SinkError | None:
+        """Block until every send is answered, or they are closed. Returns the first failure."""
+
+    async def wait_async(self) -> SinkError | None:
+        """As `wait`, without blocking the event loop."""
+
     def close(self, answered: Callable[[SinkError | None], None]) -> None:
         """Refuse further sends, and call `answered` exactly once, when all are answered: with the first failure, or
         None. Never blocks; `answered` is called from any thread, perhaps before this returns.

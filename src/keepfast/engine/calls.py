@@ -37,7 +37,7 @@ from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecor
 from keepfast.decode.annotation import element_of
 from keepfast.decode.choice import Decoding, choose
 from keepfast.decode.signature import HandlerShape, positional
-from keepfast.engine.context import BatchContext, Context, HandlerSends, RawRecord
+from keepfast.engine.context import AcknowledgedSender, BatchContext, Context, RawRecord, Sender
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
 from keepfast.engine.middleware import Around, Composition, around_async, around_sync, compose, refuse_awaitable
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
@@ -302,7 +302,7 @@ class Handler:
 
     def _handle(self, bodies: _Bodies, sink: Sink, tracing: Tracing | None, *, retry_topics: bool) -> Handle:
         is_batch, sensitive, passes = self.shape.batch, self._sensitive, self._passes
-        handle = self._inner(bodies, sink if tracing is None else tracing.sink(sink))
+        handle = self._inner(bodies, self._sender(sink, tracing))
         scan = None if sensitive is None or is_batch else partial(_scanned, sensitive)
         if scan is not None and passes is None:
             handle = _prepared(handle, scan)
@@ -312,17 +312,21 @@ class Handler:
             handle = handle if scan is None else _prepared(handle, scan)
         return _prepared(handle, _counted_on if is_batch else _restored) if retry_topics else handle
 
-    def _inner(self, bodies: _Bodies, sink: Sink) -> Handle:
-        handle = self._innermost(bodies, sink)
+    def _sender(self, sink: Sink, tracing: Tracing | None) -> Sender:
+        """What `ctx.send` does."""
+        return AcknowledgedSender(sink if tracing is None else tracing.sink(sink))
+
+    def _inner(self, bodies: _Bodies, sender: Sender) -> Handle:
+        handle = self._innermost(bodies, sender)
         return _prepared(handle, _whole) if self._chosen.by_record and not self.shape.batch else handle
 
-    def _innermost(self, bodies: _Bodies, sink: Sink) -> Handle:
+    def _innermost(self, bodies: _Bodies, sender: Sender) -> Handle:
         if self._around is not None:
-            context_for = self._context_for(sink) if self._around.takes_context else None
+            context_for = self._context_for(sender) if self._around.takes_context else None
             return bodies.with_steps(self._around, context_for)
         function, decode = self._function, self._decode_call
         if self.shape.context is not None:
-            return bodies.with_context(function, decode, self._context_for(sink))
+            return bodies.with_context(function, decode, self._context_for(sender))
         if bodies is _SYNC and not self.shape.batch and self._chosen.as_is:
             return _direct_bytes(function, decode)
         return bodies.direct(function, decode)
@@ -344,15 +348,15 @@ class Handler:
         plain = not retry_topics and sensitive is None and passes is None and not by_record
         return (lambda message: decode(message.value())) if plain else opened
 
-    def _context_for(self, sink: Sink) -> Callable[[Any, Run], Any]:
+    def _context_for(self, sender: Sender) -> Callable[[Any, Run], Any]:
         group, logger, resources = self._group, self._logger, self._resources
 
         def context_of(message: Message, run: Run) -> Context:
-            return Context(original(message), run, group=group, logger=logger, sink=sink, resources=resources)
+            return Context(original(message), run, group=group, logger=logger, sender=sender, resources=resources)
 
         def context_for(message: Message, run: Run) -> Context:
             run.sends = None
-            return Context(message, run, group=group, logger=logger, sink=sink, resources=resources)
+            return Context(message, run, group=group, logger=logger, sender=sender, resources=resources)
 
         def batch_context_for(selection: SelectedRecords, run: Run) -> BatchContext:
             run.sends = None
@@ -568,9 +572,12 @@ def wait_for_sends(run: Run, error: BaseException | None = None) -> None:
 
     Raises the error of a failed send instead of `error`. The handler is over: its timeout does not run meanwhile.
     """
+    sends = run.sends
+    if sends is None:
+        return
     run.sending = True
     try:
-        failure = HandlerSends.of(run).wait()
+        failure = sends.wait()
     finally:
         run.sending = False
     if failure is not None and failure is not error:
@@ -579,9 +586,9 @@ def wait_for_sends(run: Run, error: BaseException | None = None) -> None:
 
 async def wait_for_sends_async(run: Run, error: BaseException | None = None) -> None:
     """As `wait_for_sends`. A cancellation by others than the loop does not end the wait; it is a failure afterwards."""
-    if isinstance(error, GeneratorExit):
-        return  # the event loop is gone, and a coroutine that is being closed must not await
-    sends, cancelled = HandlerSends.of(run), None
+    sends, cancelled = run.sends, None
+    if sends is None or isinstance(error, GeneratorExit):
+        return  # GeneratorExit: the event loop is gone, and a coroutine that is being closed must not await
     run.sending = True
     try:
         while True:

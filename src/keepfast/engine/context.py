@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import msgspec
 
@@ -94,6 +94,96 @@ class HandlerSends:
             return True
 
 
+class BufferedSends:
+    """The records that one attempt has sent, until the transaction of its record takes them. Any thread may send.
+
+    Implements `core.runs.Sends`: there is nothing to wait for, and those of an attempt that fails are dropped.
+    """
+
+    __slots__ = ("_closed", "_lock", "_outgoing")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._outgoing: list[Outgoing] = []
+        self._closed = False
+
+    @classmethod
+    def of(cls, run: Run) -> BufferedSends:
+        """Those of the current attempt, made on first use."""
+        with _first_send:
+            sends = run.sends
+            if not isinstance(sends, BufferedSends):
+                sends = run.sends = cls()
+            return sends
+
+    def add(self, outgoing: Outgoing) -> bool:
+        """False: the sends are closed, and it was not added."""
+        with self._lock:
+            if not self._closed:
+                self._outgoing.append(outgoing)
+            return not self._closed
+
+    def take(self) -> list[Outgoing]:
+        """All of them, in the order in which they were sent. No more are added."""
+        with self._lock:
+            self._closed = True
+            taken, self._outgoing = self._outgoing, []
+            return taken
+
+    def wait(self) -> SinkError | None:
+        return None
+
+    async def wait_async(self) -> SinkError | None:
+        return None
+
+    def close(self, answered: Callable[[SinkError | None], None]) -> None:
+        """See the protocol."""
+        self.take()
+        answered(None)
+
+
+class Sender(Protocol):
+    """What `ctx.send` of one consumer does with a record. Chosen once, when the consumer's call is composed."""
+
+    def send(self, outgoing: Outgoing, run: Run) -> bool:
+        """Take it for the attempt that this run is at. False: the attempt is abandoned, and it was not taken. Any
+        thread; never blocks.
+
+        The loop sets `run.abandoned` and then closes `run.sends`, so ask only when the run has them.
+        """
+
+
+class AcknowledgedSender:
+    """Implements `Sender`: records are produced at once, and their attempt waits until all are acknowledged."""
+
+    __slots__ = ("_sink",)
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def send(self, outgoing: Outgoing, run: Run) -> bool:
+        sends = HandlerSends.of(run)
+        if run.abandoned or not sends.begin():
+            return False
+        self._sink.send(outgoing, sends.delivered)
+        return True
+
+
+class BufferedSender:
+    """Implements `Sender`: records wait in `run.sends` for the transaction of their attempt. `prepare` may replace each
+    of them.
+    """
+
+    __slots__ = ("_prepare",)
+
+    def __init__(self, prepare: Callable[[Outgoing], Outgoing] | None = None) -> None:
+        self._prepare = prepare
+
+    def send(self, outgoing: Outgoing, run: Run) -> bool:
+        sends = BufferedSends.of(run)
+        return not run.abandoned and sends.add(outgoing if self._prepare is None else self._prepare(outgoing))
+
+
 class RecordView:
     """What is known of a record without decoding it. Read from the client's message when it is asked for."""
 
@@ -162,14 +252,14 @@ class Context(RecordView):
     `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
     """
 
-    __slots__ = ("_run", "_sink", "attempt", "group", "logger", "resources")
+    __slots__ = ("_run", "_sender", "attempt", "group", "logger", "resources")
 
     def __init__(
-        self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink, resources: Any = None
+        self, message: Message, run: Run, *, group: str, logger: logging.Logger, sender: Sender, resources: Any = None
     ) -> None:
         self._message = message
         self._run = run
-        self._sink = sink
+        self._sender = sender
         self.attempt = run.attempt
         self.group = group
         self.logger = logger
@@ -201,14 +291,11 @@ class Context(RecordView):
         Raises Abandoned, and sends nothing, if the record has timed out; ValueError for a header named `keepfast-…`.
         """
         outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), to_headers(headers))
-        sends = HandlerSends.of(self._run)
-        # The loop sets `abandoned` and then closes the sends of the run, so ask only when the run has them.
-        if self._run.abandoned or not sends.begin():
+        if not self._sender.send(outgoing, self._run):
             raise Abandoned(
                 f"{self.topic}[{self.partition}] offset {self.offset} has timed out, so nothing more is sent for it;"
                 " return from the handler, or raise its timeout_s."
             )
-        self._sink.send(outgoing, sends.delivered)
 
 
 ContextOf = Callable[[Message, Run], Context]
