@@ -14,7 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keepfast.core.errors import DecodeError
+from keepfast.classify.rules.codes import VALIDATION
+from keepfast.core.errors import DecodeError, error_class, error_type
+from keepfast.deadletters.fingerprint import normalised
 from keepfast.decode import Decoder, decoder_for
 
 SECRET = "4111111111111111"
@@ -124,30 +126,30 @@ def of(**fields: Any) -> bytes:
         (dict, b'{"a":' + b"9" * 10_000 + b"}", "SCHEMA_INVALID", "out of range"),
         (dict, b'{"a":' + b"[" * DEEP, "DECODE_FAILED", "nested too deeply"),
         (int, b"true", "SCHEMA_INVALID", "must be int, not bool"),
-        (Data, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "`amount` is missing"),
-        (Data, of(inner={"id": "y"}), "MISSING_REQUIRED_FIELD", "`inner.amount` is missing"),
-        (Data, of(amount="5"), "SCHEMA_INVALID", "`amount` must be int, not str"),
+        (Data, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "field amount is required"),
+        (Data, of(inner={"id": "y"}), "MISSING_REQUIRED_FIELD", "field inner.amount is required"),
+        (Data, of(amount="5"), "SCHEMA_INVALID", "field amount must be int, not str"),
         (Data, b'{"id":"x","inner":' * DEEP, "DECODE_FAILED", "nested too deeply"),
-        (Typed, b"{}", "MISSING_REQUIRED_FIELD", "`id` is missing"),
-        (Tagged | Other, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "`kind` is missing"),
-        (Tagged | Other, b'{"kind":"z","id":"x"}', "UNKNOWN_TYPE", "`kind` is none of the allowed tags"),
-        (Struct, of(status="gone"), "ENUM_INVALID", "`status` is none of the allowed values"),
-        (Struct, of(mode="z"), "ENUM_INVALID", "`mode` is none of the allowed values"),
-        (Struct, of(amount=0), "SCHEMA_INVALID", "`amount` must be int within its limits"),
-        (Struct, of(limits={"k": "v"}), "SCHEMA_INVALID", "`limits[...]` must be int, not str"),
+        (Typed, b"{}", "MISSING_REQUIRED_FIELD", "field id is required"),
+        (Tagged | Other, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "field kind is required"),
+        (Tagged | Other, b'{"kind":"z","id":"x"}', "UNKNOWN_TYPE", "field kind is none of the allowed tags"),
+        (Struct, of(status="gone"), "ENUM_INVALID", "field status is none of the allowed values"),
+        (Struct, of(mode="z"), "ENUM_INVALID", "field mode is none of the allowed values"),
+        (Struct, of(amount=0), "SCHEMA_INVALID", "field amount must be int within its limits"),
+        (Struct, of(limits={"k": "v"}), "SCHEMA_INVALID", "field limits[...] must be int, not str"),
         (Struct, of(more=1), "SCHEMA_INVALID", "a field that is not declared"),
         (Struct, of(note="value"), "SCHEMA_INVALID", "rejected by its own validation (ValueError)"),
         (Struct, of(note="other"), "DECODE_FAILED", "cannot be decoded (RuntimeError)"),
-        (Model, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "`amount` is missing"),
-        (Model, of(lines=[{}]), "MISSING_REQUIRED_FIELD", "`lines[0].stock-unit` is missing"),
-        (Model, of(status="gone"), "ENUM_INVALID", "`status` must be 'open'"),
-        (Model, of(mode="z"), "ENUM_INVALID", "`mode` must be 'a' or 'b'"),
-        (Model, of(amount="much"), "SCHEMA_INVALID", "`amount` must be a valid integer, unable to parse string"),
-        (Model, b'{"amount":"much"}', "SCHEMA_INVALID", "`id` is missing; `amount` must be a valid integer"),
-        (Model, of(limits={"k": "v"}), "SCHEMA_INVALID", "`limits[...]` must be a valid integer"),
-        (Model, of(more=1), "SCHEMA_INVALID", "`[...]` is not valid: extra inputs are not permitted"),
-        (Model, of(note="value"), "SCHEMA_INVALID", "`note` is rejected by its own validation"),
-        (Model, of(note="custom"), "SCHEMA_INVALID", "`note` is rejected by its own validation"),
+        (Model, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "field amount is required"),
+        (Model, of(lines=[{}]), "MISSING_REQUIRED_FIELD", "field lines[0].stock-unit is required"),
+        (Model, of(status="gone"), "ENUM_INVALID", "field status must be 'open'"),
+        (Model, of(mode="z"), "ENUM_INVALID", "field mode must be 'a' or 'b'"),
+        (Model, of(amount="much"), "SCHEMA_INVALID", "field amount must be a valid integer, unable to parse string"),
+        (Model, b'{"amount":"much"}', "SCHEMA_INVALID", "field id is required; field amount must be a valid integer"),
+        (Model, of(limits={"k": "v"}), "SCHEMA_INVALID", "field limits[...] must be a valid integer"),
+        (Model, of(more=1), "SCHEMA_INVALID", "field [...] is not valid: extra inputs are not permitted"),
+        (Model, of(note="value"), "SCHEMA_INVALID", "field note is rejected by its own validation"),
+        (Model, of(note="custom"), "SCHEMA_INVALID", "field note is rejected by its own validation"),
         (Model, of(note="other"), "DECODE_FAILED", "cannot be decoded (RuntimeError)"),
         (Model, b'{"id":"x', "DECODE_FAILED", ": line 1 column 8: not JSON"),
         (Model, b'{"id":"\xff","amount":1}', "DECODE_FAILED", "not JSON"),
@@ -213,7 +215,7 @@ def nothing_but_decode_errors(value: bytes) -> None:
     for decode in DECODERS:
         error = attempt(decode, value)
         if error is not None:
-            assert error.code in {"DECODE_FAILED", "SCHEMA_INVALID", "MISSING_REQUIRED_FIELD", "ENUM_INVALID"}
+            assert error.code in VALIDATION
             assert error.__context__ is None
 
 
@@ -256,3 +258,26 @@ def test_random_payloads_do_not_show_in_the_message(marker: str, field: str, fil
         value = json.dumps({"other": filler, field: shape, marker: shape}).encode()
         for decode in DECODERS:
             assert marker not in str(attempt(decode, value))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "kind"),
+    [
+        (Model, b'{"id":"x"}', "ValidationError"),
+        (Model, b"{", "ValidationError"),
+        (Struct, b'{"id":"x"}', "ValidationError"),
+        (Struct, b"{", "DecodeError"),  # msgspec's
+        (str, b"\xff", "UnicodeDecodeError"),
+    ],
+)
+def test_the_type_that_is_reported_is_the_librarys(annotation: Any, value: bytes, kind: str) -> None:
+    error = failure(annotation, value)
+    assert error_type(error) == kind
+    assert error_class(error).rpartition(".")[2] == kind
+    assert error_class(error).partition(".")[0] in {"pydantic_core", "msgspec", "UnicodeDecodeError"}
+
+
+def test_missing_fields_are_different_causes_and_are_named_where_messages_are_masked() -> None:
+    first, second = failure(Model, b'{"id":"x"}'), failure(Model, b'{"amount":1}')
+    assert normalised(str(first)) == "the value does not match Model: field amount is required"
+    assert normalised(str(second)) == "the value does not match Model: field id is required"

@@ -45,6 +45,8 @@ HEADERS: list[tuple[str, bytes | None]] = [
 
 
 def original(fields: dict[str, Any]) -> bytes | None:
+    if "original_bytes" in fields:
+        return b64decode(fields["original_bytes"], validate=True)
     match fields["original_encoding"]:
         case "null":
             return None

@@ -1,11 +1,12 @@
-"""Nine records with known fates; then /metrics has the exact numbers, under the names and labels of the documents."""
+"""Twelve records with known fates; then /metrics has the exact numbers, under the names and labels of the documents."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import parser
+from pydantic import BaseModel
 
 from keepfast import Discard, RetryPolicy
 from keepfast.testing import KafkaBroker
@@ -24,6 +25,13 @@ FAULTS: dict[str, list[type[Exception]]] = {
 }
 
 
+class Payment(BaseModel):
+    fate: Literal["good", "bad", "flaky", "down", "unwanted"]
+
+
+MALFORMED = (b'{"fate":', b'{"faet": "good"}', b'{"fate": "odd"}')
+
+
 def test_the_counts_names_and_labels_are_exact(kafka: KafkaBroker, topic: TopicFactory) -> None:
     app, name = app_for(kafka), topic()
     left = {fate: list(faults) for fate, faults in FAULTS.items()}
@@ -35,52 +43,65 @@ def test_the_counts_names_and_labels_are_exact(kafka: KafkaBroker, topic: TopicF
         retry=RetryPolicy(max_retries=2, initial_delay_ms=20, jitter=False),
         dead_letter=f"{name}.dlq",
     )
-    def charge(payment: dict[str, Any]) -> None:
-        if left.get(payment["fate"]):
-            raise left[payment["fate"]].pop(0)("known")
+    def charge(payment: Payment) -> None:
+        if left.get(payment.fate):
+            raise left[payment.fate].pop(0)("known")
 
     client = Client(kafka)
     fates = ["good", "good", "bad", "good", "flaky", "down", "unwanted", "good", "good"]
     with RunningApp(app) as running, web_of(running) as web:
         running.wait_assigned(1)
         traced = [("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())]
-        client.produce(name, [NewRecord(json.dumps({"fate": fate}).encode(), headers=traced) for fate in fates])
+        values = [*(json.dumps({"fate": fate}).encode() for fate in fates), *MALFORMED]
+        client.produce(name, [NewRecord(value, headers=traced) for value in values])
         own: Labels = frozenset({("group", "scenario.charge"), ("topic", name)})
-        wait_until(lambda: lag_of(web, name) == 0 and done(web, own) == 9, "all nine have ended, and the lag is 0")
+        wait_until(lambda: lag_of(web, name) == 0 and done(web, own) == 12, "all twelve have ended, and the lag is 0")
         found = {one: {labels: sample.value for labels, sample in of.items()} for one, of in web.samples().items()}
 
         def series(metric: str, **labels: str) -> float:
             return float(found[metric][own | set(labels.items())])
 
         assert series("orders_payment_processed_total", status="success") == 6
-        assert series("orders_payment_processed_total", status="failure") == 3
-        assert series("orders_payment_processing_duration_seconds_count") == 13, "every call of the handler"
+        assert series("orders_payment_processed_total", status="failure") == 6
+        assert series("orders_payment_processing_duration_seconds_count") == 16, "every call of the handler"
+        codes = ("DECODE_FAILED", "MISSING_REQUIRED_FIELD", "ENUM_INVALID")
+        invalid = {error("ValidationError", "non-retryable", code): 1 for code in codes}
         assert {labels - own: value for labels, value in found["orders_payment_error_count_total"].items()} == {
-            error("ValueError", "non-retryable"): 1,
-            error("TimeoutError", "retryable"): 2,
-            error("ConnectionError", "retryable"): 3,
-            error("Discard", "discard"): 1,
+            error("ValueError", "non-retryable", "VALUE_INVALID"): 1,
+            error("TimeoutError", "retryable", "TIMEOUT"): 2,
+            error("ConnectionError", "retryable", "NETWORK_ERROR"): 3,
+            error("Discard", "discard", "DISCARDED"): 1,
+            **invalid,
         }
         assert {labels - own: value for labels, value in found["orders_payment_dlq_count_total"].items()} == {
-            error("ValueError", "non-retryable"): 1,
-            error("ConnectionError", "retryable"): 1,
+            error("ValueError", "non-retryable", "VALUE_INVALID"): 1,
+            error("ConnectionError", "retryable", "NETWORK_ERROR"): 1,
+            **invalid,
         }
         retries = {frozenset({("retry_attempt", "1")}): 2, frozenset({("retry_attempt", "2")}): 2}
         for metric in ("orders_payment_retry_count_total", "orders_payment_retry_delay_seconds_count"):
             assert {labels - own: value for labels, value in found[metric].items()} == retries
         assert series("orders_payment_retry_delay_seconds_sum", retry_attempt="2") == 2 * 0.04
         assert series("orders_payment_dlq_publish_failure_total") == 0
-        assert series("kafka_dlq_messages_total", dead_letter_topic=f"{name}.dlq") == 2
-        assert series("kafka_dlq_errors_by_type_total", error_type="ValueError") == 1
-        assert (series("ingestion_events_processed_total"), series("ingestion_events_failed_total")) == (6, 3)
-        assert series("kafka_consumer_records_consumed_total") == 9
+        assert series("kafka_dlq_messages_total", dead_letter_topic=f"{name}.dlq") == 5
+        by_type = {
+            ("ValueError", "VALUE_INVALID", "unexpected_error"): 1,
+            ("ConnectionError", "NETWORK_ERROR", "unexpected_error"): 1,
+            **{("ValidationError", code, "validation_error"): 1 for code in codes},
+        }
+        for (kind, code, reason), count in by_type.items():
+            labels = {"error_type": kind, "error_code": code, "reason": reason}
+            assert series("kafka_dlq_errors_by_type_total", **labels) == count
+        assert len(found["kafka_dlq_errors_by_type_total"]) == len(by_type)
+        assert (series("ingestion_events_processed_total"), series("ingestion_events_failed_total")) == (6, 6)
+        assert series("kafka_consumer_records_consumed_total") == 12
         group = frozenset({("group", "scenario.charge")})
         assert found["kafka_consumer_records_lag_max"] == {group: 0}
         assert found["keepfast_group_member"] == {group: 1}
         assert found["keepfast_assigned_partitions"] == {own: 1}
         assert found["keepfast_rebalances_total"][group | {("event", "assigned")}] == 1
         assert found["keepfast_commit_failures_total"] == {group: 0}
-        assert found["keepfast_commits_total"][group] >= 9
+        assert found["keepfast_commits_total"][group] >= 12
 
         examples = web.samples()
         [bad] = [
@@ -97,8 +118,8 @@ def test_the_counts_names_and_labels_are_exact(kafka: KafkaBroker, topic: TopicF
         assert web.get("/metrics", OPEN_METRICS).kind.startswith("application/openmetrics-text; version=1.0.0")
 
 
-def error(name: str, kind: str) -> Labels:
-    return frozenset({("error_type", name), ("error_classification", kind)})
+def error(name: str, kind: str, code: str) -> Labels:
+    return frozenset({("error_type", name), ("error_classification", kind), ("error_code", code)})
 
 
 def lag_of(web: Web, topic: str) -> float | None:

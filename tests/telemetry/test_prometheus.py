@@ -47,7 +47,13 @@ def families() -> list[MetricFamily]:
     return [
         MetricFamily.of(
             catalogue.ERRORS,
-            [Sample((ODD, "retryable", "g", "orders.payment.v1"), 3, exemplar=Exemplar(TRACE, 1.0, 1_700_000_000.5))],
+            [
+                Sample(
+                    (ODD, "retryable", "TIMEOUT", "g", "orders.payment.v1"),
+                    3,
+                    exemplar=Exemplar(TRACE, 1.0, 1_700_000_000.5),
+                )
+            ],
             **own,
         ),
         MetricFamily.of(
@@ -154,7 +160,8 @@ def test_every_name_that_the_documents_ask_for_is_in_the_catalogue() -> None:
     labels = {metric.name.rpartition("}.")[2]: set(metric.labels) for metric in catalogue.TOPIC_METRICS}
     assert labels["processed"] == {"status", "group", "topic"}
     assert labels["retry.count"] == labels["retry.delay"] == {"retry_attempt", "group", "topic"}
-    assert labels["dlq.count"] == labels["error.count"] == {"error_type", "error_classification", "group", "topic"}
+    by_error = {"error_type", "error_classification", "error_code", "group", "topic"}
+    assert labels["dlq.count"] == labels["error.count"] == by_error
 
 
 def test_no_two_metrics_of_the_catalogue_have_one_name() -> None:

@@ -137,10 +137,15 @@ class SpoolError(KeepfastError):
 
 
 class DecodeError(KeepfastError):
-    """The bytes of a record do not fit what the handler asked for."""
+    """The bytes of a record do not fit what the handler asked for.
 
-    def __init__(self, message: str, *, code: str = "DECODE_FAILED") -> None:
+    `error_class` names the class of what a library or the user's decoder raised, with its module: letters, logs and
+    metrics report that type. Empty if no other error was raised.
+    """
+
+    def __init__(self, message: str, *, code: str = "DECODE_FAILED", error_class: str = "") -> None:
         self.code = code
+        self.error_class = error_class
         super().__init__(message)
 
 
@@ -239,6 +244,24 @@ class Halt(Signal):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+def error_class(error: BaseException) -> str:
+    """The class that is reported for an error, as in a traceback: with its module, except for built-ins. Of a
+    DecodeError that of what was raised, where that is known.
+    """
+    if isinstance(error, DecodeError) and error.error_class:
+        return error.error_class
+    kind = type(error)
+    module = str(kind.__module__)
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
+def error_type(error: BaseException) -> str:
+    """The same without its module: the `error_type` of letters, logs and metrics."""
+    if isinstance(error, DecodeError) and error.error_class:
+        return error.error_class.rpartition(".")[2]
+    return type(error).__name__
 
 
 def _positions(index: int | Iterable[int] | None) -> tuple[int, ...]:

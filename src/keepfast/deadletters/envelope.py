@@ -33,12 +33,10 @@ def write(letter: Letter) -> bytes:
 
 
 def fields_of(letter: Letter) -> dict[str, Any]:
-    original, encoding = inline.encode_value(letter.value)
     return {
         "version": VERSION,
         "id": letter.id,
-        "original_message": original,
-        "original_encoding": encoding,
+        **inline.encode_value(letter.value),
         "error_type": letter.error_type,
         "error_class": letter.error_class,
         "error_cause": letter.error_cause,
@@ -72,7 +70,7 @@ def is_envelope(fields: dict[str, Any]) -> bool:
 
 def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter:
     """The fields of the letter, each validated by itself; missing and invalid ones are absent."""
-    value, exact = inline.decode_value(fields.get("original_message"), fields.get("original_encoding"))
+    value, exact = inline.decode_value(fields)
     return Letter(
         topic=checked.topic(checked.text(fields.get("original_topic"), 1_000)),
         partition=checked.whole(fields.get("original_partition"), checked.MAX_PARTITION),

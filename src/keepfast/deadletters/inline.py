@@ -14,7 +14,7 @@ def as_json(fields: dict[str, Any]) -> bytes:
     """Strict JSON. An unpaired surrogate, which many parsers refuse even escaped, becomes a question mark: only
     diagnostics can have one, because an original that has one travels as base64.
     """
-    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
+    return _dumps(fields).encode("utf-8", "replace")
 
 
 def from_json(value: bytes | None) -> dict[str, Any] | None:
@@ -28,44 +28,63 @@ def from_json(value: bytes | None) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def encode_value(value: bytes | None) -> tuple[Any, str]:
-    """The JSON representation of a value and its encoding: inline JSON only if encoding it again gives the very same
-    bytes; else base64.
+def encode_value(value: bytes | None) -> dict[str, Any]:
+    """The fields of a value: `original_message`, which is the JSON if it is JSON, else base64; `original_encoding`;
+    and if encoding the JSON again does not give the very same bytes, `original_bytes` in base64.
     """
     if value is None:
-        return None, "null"
+        return {"original_message": None, "original_encoding": "null"}
     try:
-        parsed = json.loads(value, parse_constant=_not_json)
-        if _compact(parsed) == value and _is_shallow(parsed):
-            return parsed, "json"
+        parsed = json.loads(value.decode("utf-8"), parse_constant=_not_json)
+        again = _dumps(parsed).encode("utf-8")
+        if not _is_shallow(parsed):
+            raise ValueError("nested too deeply")
     except (ValueError, RecursionError):
-        pass
-    return b64encode(value).decode("ascii"), "base64"
+        return {"original_message": b64encode(value).decode("ascii"), "original_encoding": "base64"}
+    fields = {"original_message": parsed, "original_encoding": "json"}
+    return fields if again == value else fields | {"original_bytes": b64encode(value).decode("ascii")}
 
 
-def decode_value(written: object, encoding: object) -> tuple[bytes | None, bool]:
+def decode_value(fields: dict[str, Any]) -> tuple[bytes | None, bool]:
     """The value, and whether these are its exact bytes. Never raises.
 
     Without an encoding (other programs write such letters) a text is the value itself and anything else its JSON;
     the result is not exact.
     """
+    written, encoding = fields.get("original_message"), fields.get("original_encoding")
+    given = fields.get("original_bytes")
+    if given is not None:
+        value = _from_base64(given)
+        return (value, True) if value is not None else (_decode(written, encoding)[0], False)
+    return _decode(written, encoding)
+
+
+def _decode(written: object, encoding: object) -> tuple[bytes | None, bool]:
     if encoding == "null" and written is None:
         return None, True
     if encoding == "base64" and isinstance(written, str):
-        try:
-            return b64decode(written.encode("ascii"), validate=True), True
-        except ValueError:
-            return None, False
+        value = _from_base64(written)
+        return value, value is not None
     try:
         if encoding != "json" and isinstance(written, str):
             return written.encode("utf-8"), False
-        return (None, False) if encoding is None and written is None else (_compact(written), encoding == "json")
+        if encoding is None and written is None:
+            return None, False
+        return _dumps(written).encode("utf-8"), encoding == "json"
     except (ValueError, RecursionError):
         return None, False
 
 
-def _compact(parsed: object) -> bytes:
-    return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+def _from_base64(written: object) -> bytes | None:
+    try:
+        return b64decode(written.encode("ascii"), validate=True) if isinstance(written, str) else None
+    except ValueError:
+        return None
+
+
+def _dumps(parsed: object) -> str:
+    """Compact. Raises ValueError for a number that JSON does not have."""
+    return json.dumps(parsed, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _not_json(constant: str) -> None:

@@ -62,7 +62,7 @@ class Letter:
     error_class: str = ""
     """With its module, as a traceback names it."""
     error_cause: str = ""
-    """The class of the error that it was raised from."""
+    """The class of the error that it was raised from in the first place; without one, its own."""
     error_message: str = ""
     error_code: str = ""
     classification: str = ""

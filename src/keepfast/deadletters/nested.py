@@ -19,7 +19,7 @@ _ERROR: Final = {
     "fingerprint": "fingerprint",
     "stack_trace": "stack_trace",
 }
-_TOP: Final = ("original_message", "original_encoding", "reason")
+_TOP: Final = ("original_message", "original_encoding", "original_bytes", "reason")
 _METADATA: Final = (
     "original_topic",
     "original_partition",
@@ -42,7 +42,7 @@ _METADATA: Final = (
 def write(letter: Letter) -> bytes:
     """The letter's value."""
     flat = envelope.fields_of(letter)
-    fields: dict[str, Any] = {name: flat[name] for name in _TOP}
+    fields: dict[str, Any] = {name: flat[name] for name in _TOP if name in flat}
     fields["error"] = {name: flat[known] for name, known in _ERROR.items()}
     fields["metadata"] = {name: flat[name] for name in _METADATA}
     return inline.as_json(fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 
-from keepfast.core.errors import KeepfastError
+from keepfast.core.errors import KeepfastError, error_class, error_type
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Sink, Spool
 from keepfast.core.records import Outgoing, Record
@@ -97,7 +97,7 @@ class Publisher:
         record = Record.of(message)
         kind, _ = message.timestamp()
         headers = ours.originals(record.headers)
-        text, error_class = self._masking.short(_text_of(error), MAX_MESSAGE), _class_of(error)
+        text, known_class = self._masking.short(_text_of(error), MAX_MESSAGE), error_class(error)
         if classification is None:
             classification = "non-retryable" if isinstance(error, KeepfastError) else "retryable"
         return Letter(
@@ -109,14 +109,14 @@ class Publisher:
             key=record.key,
             value=record.value,
             headers=headers,
-            error_type=type(error).__name__,
-            error_class=error_class,
-            error_cause="" if error.__cause__ is None else _class_of(error.__cause__),
+            error_type=error_type(error),
+            error_class=known_class,
+            error_cause=error_class(_root_cause(error)),
             error_message=text,
             error_code=verdict.code,
             classification=classification,
             reason=self._masking.short(verdict.reason, MAX_REASON),
-            fingerprint=fingerprint(error_class, text, user_frame(error, package=self._package)),
+            fingerprint=fingerprint(known_class, text, user_frame(error, package=self._package)),
             stack_trace=self._masking.short_end(_stack_of(error), MAX_STACK),
             failed_at_ms=_ms(failed_record.attempts[-1].at) if failed_record.attempts else None,
             retry_count=max(0, failed_record.failures - 1),
@@ -142,11 +142,13 @@ def _ms(wall_s: float) -> int:
     return max(0, round(wall_s * 1000))
 
 
-def _class_of(error: BaseException) -> str:
-    """As in a traceback: with its module, except for built-ins."""
-    kind = type(error)
-    module = str(kind.__module__)
-    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+def _root_cause(error: BaseException) -> BaseException:
+    """What the error was raised from in the first place; itself if that is nothing."""
+    seen = {id(error)}
+    while error.__cause__ is not None and id(error.__cause__) not in seen:
+        error = error.__cause__
+        seen.add(id(error))
+    return error
 
 
 def _text_of(error: BaseException) -> str:

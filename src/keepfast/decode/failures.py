@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from keepfast.core.errors import DecodeError
+from keepfast.core.errors import DecodeError, error_class
 
 DECODE_FAILED = "DECODE_FAILED"
 """Not JSON, or not UTF-8."""
@@ -90,7 +90,7 @@ def describe(error: Exception, value: bytes, *, wanted: str, names: Names) -> De
         code, problems = DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
     shown = "; ".join(problems[:MAX_PROBLEMS])
     more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
-    return DecodeError(f"the value does not match {wanted}: {shown}{more}", code=code)
+    return DecodeError(f"the value does not match {wanted}: {shown}{more}", code=code, error_class=error_class(error))
 
 
 def describe_custom(error: Exception, value: bytes, *, decoder: str, wanted: str) -> DecodeError:
@@ -104,7 +104,10 @@ def describe_custom(error: Exception, value: bytes, *, decoder: str, wanted: str
         text = str(error)
     except Exception:  # noqa: BLE001  an error that cannot be formatted
         text = ""
-    failure = DecodeError(f"the decoder {decoder}() raised {_type_name(error)}{f': {text}' if text else ''}")
+    failure = DecodeError(
+        f"the decoder {decoder}() raised {_type_name(error)}{f': {text}' if text else ''}",
+        error_class=error_class(error),
+    )
     failure.__cause__ = error
     return failure
 
@@ -153,8 +156,9 @@ def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, li
     missing = _MSGSPEC_MISSING.match(message)
     if missing:
         name = missing["name"]
-        field = f"{path}.{name}".lstrip(".")
-        return MISSING_REQUIRED_FIELD, [f"`{field}` is missing" if name in declared else f"{_at(path)}lacks a field"]
+        if name not in declared:
+            return MISSING_REQUIRED_FIELD, [f"{_at(path)}lacks a field"]
+        return MISSING_REQUIRED_FIELD, [f"{_at(f'{path}.{name}'.lstrip('.'))}is required"]
     expected = _MSGSPEC_EXPECTED.match(message)
     if expected:
         got = f", not {expected['got']}" if expected["got"] else " within its limits"
@@ -210,7 +214,7 @@ def _pydantic_reason(mistake: Any) -> str:
         at = _LINE.search(str(context.get("error", "")))
         return f"line {at[1]} column {at[2]}: not JSON" if at else "not JSON"
     if kind in _MISSING_TYPES:
-        return "is missing"
+        return "is required"
     if kind in ("value_error", "assertion_error"):
         return REJECTED
     if kind == "union_tag_invalid":
@@ -260,7 +264,8 @@ def _pydantic_types() -> frozenset[str]:
 
 
 def _at(path: str) -> str:
-    return f"`{path}` " if path else ""
+    """Without quotes: what is quoted in a message is left out where messages are shown masked or compared."""
+    return f"field {path} " if path else ""
 
 
 def _type_name(error: BaseException) -> str:

@@ -189,6 +189,8 @@ def _note_letters(letters: Iterable[Record], values: Mapping[Place, bytes], outc
 
 
 def _original(letter: dict[str, Any]) -> bytes:
+    if "original_bytes" in letter:
+        return b64decode(letter["original_bytes"])
     if letter["original_encoding"] == "base64":
         return b64decode(letter["original_message"])
     return json.dumps(letter["original_message"], ensure_ascii=False, separators=(",", ":")).encode()

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
+from keepfast.core.errors import error_type
 from keepfast.core.events import BatchFailed, Discarded, Halted
 from keepfast.core.lanes import Lanes
 from keepfast.core.retry_topics import original
@@ -182,7 +183,7 @@ class Batches:
                     offset=record.offset(),
                     attempt=batch.failures,
                     error=error,
-                    error_type=type(error).__name__,
+                    error_type=error_type(error),
                     kind=found.kind,
                     code=found.code,
                     rule=found.rule,

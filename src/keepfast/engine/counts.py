@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from keepfast.classify.classification import Classification
+from keepfast.core.errors import error_type
 from keepfast.core.records import Message, read_headers
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.runs import FailedRecord
@@ -35,7 +36,7 @@ class Labels(NamedTuple):
 
     @classmethod
     def of_error(cls, error: BaseException, found: Classification) -> Labels:
-        return cls(type(error).__name__[:100], found.kind, found.code)
+        return cls(error_type(error)[:100], found.kind, found.code)
 
 
 OTHER: Final = Labels("other", "other", "OTHER")

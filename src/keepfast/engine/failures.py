@@ -11,7 +11,7 @@ from keepfast.classify.classification import Classification, classify
 from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import verdicts
-from keepfast.core.errors import BatchError, Crashed, SinkError
+from keepfast.core.errors import BatchError, Crashed, SinkError, error_type
 from keepfast.core.events import (
     DeadLettered,
     Discarded,
@@ -127,7 +127,7 @@ class Failures:
                 assert_never(other)
 
     def _attempt(self, wall: float, error: BaseException, took_s: float | None = None) -> Attempt:
-        return Attempt(wall, type(error).__name__, clean_message(error), self._publisher.place(error), took_s)
+        return Attempt(wall, error_type(error), clean_message(error), self._publisher.place(error), took_s)
 
     def _decided(self, failed_record: FailedRecord, error: BaseException, verdict: Verdict | None) -> None:
         self._events.emit(RecordFailed(*self._events.source, **record_fields(failed_record, error), verdict=verdict))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from keepfast.classify.rules.codes import VALIDATION
 from keepfast.core.names import TopicParts, topic_parts
 from keepfast.deadletters.spool.worker import SpoolStatus
 from keepfast.engine.counts import Labelled, TopicCounts
@@ -79,25 +80,19 @@ def _numbered(number: int) -> str:
 
 
 def _by_error(own: _Of, counted: Labelled) -> list[Sample]:
-    """By type and class; codes are for logs and letters."""
-    found: Counter[tuple[str, str]] = Counter()
-    examples: dict[tuple[str, str], Exemplar] = {}
     known = counted.exemplars.copy()
-    for labels, count in counted.counts.copy().items():
-        key = (labels.error_type, labels.classification)
-        found[key] += count
-        if labels in known:
-            examples[key] = known[labels]
-    return [own.sample(count, *key, exemplar=examples.get(key)) for key, count in found.items()]
+    return [own.sample(count, *labels, exemplar=known.get(labels)) for labels, count in counted.counts.copy().items()]
 
 
 def _aliases(own: _Of, counts: TopicCounts, dead_letter_topic: str) -> Iterator[MetricFamily]:
     """The same by the names that others gave it."""
     yield MetricFamily.of(cat.DLQ_MESSAGES, [Sample((own.group, own.topic, dead_letter_topic), counts.dead_lettered)])
-    types: Counter[str] = Counter()
+    types: Counter[tuple[str, str]] = Counter()
     for labels, count in counts.dead_lettered_by.counts.copy().items():
-        types[labels.error_type] += count
-    yield MetricFamily.of(cat.DLQ_BY_TYPE, [own.sample(count, name) for name, count in types.items()])
+        types[labels.error_type, labels.code] += count
+    yield MetricFamily.of(
+        cat.DLQ_BY_TYPE, [own.sample(count, name, code, _reason(code)) for (name, code), count in types.items()]
+    )
     yield MetricFamily.of(cat.EVENTS_PROCESSED, [own.sample(counts.processed)])
     yield MetricFamily.of(cat.EVENTS_FAILED, [own.sample(counts.dead_lettered + counts.discarded)])
     yield MetricFamily.of(cat.MOVED, [own.sample(counts.moved)])
@@ -106,6 +101,10 @@ def _aliases(own: _Of, counts: TopicCounts, dead_letter_topic: str) -> Iterator[
         cat.DISCARDED,
         [own.sample(counts.discarded - counts.sensitive, "rule"), own.sample(counts.sensitive, "sensitive")],
     )
+
+
+def _reason(code: str) -> str:
+    return "validation_error" if code in VALIDATION else "unexpected_error"
 
 
 def _totals(loop: Loop) -> Iterator[MetricFamily]:

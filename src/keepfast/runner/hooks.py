@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from keepfast.classify.classification import classify
-from keepfast.core.errors import DecodeError, Halt, KeepfastError, Signal
+from keepfast.core.errors import DecodeError, Halt, KeepfastError, Signal, error_class, error_type
 from keepfast.core.records import Message, read_headers
 from keepfast.core.runs import NotBegun, Run
 from keepfast.decode.annotation import decoder_for
@@ -167,7 +167,7 @@ class Hooks:
             if classify(error).kind != "retryable":
                 raise
             text = f"message_factory failed with {type(error).__name__}"
-            raise MessageRefused(text, code=SCHEMA_INVALID) from error
+            raise MessageRefused(text, code=SCHEMA_INVALID, error_class=error_class(error)) from error
 
     def data(self, message: Message) -> Any:
         """The decoded value: a JSON object, or what the consumer's own deserialiser makes of them."""
@@ -179,9 +179,9 @@ class Hooks:
         try:
             return self._deserialise(message.topic(), list(read_headers(message)), value)
         except Exception as error:  # noqa: BLE001 - whatever the bytes provoke becomes an outcome
-            kind = type(error).__name__
+            kind, known = type(error).__name__, error_class(error)
         # Raised outside the except block: such an error may quote the payload and must not travel as __context__.
-        raise DecodeError(f"the consumer's value_deserializer failed ({kind})", code=DECODE_FAILED)
+        raise DecodeError(f"the consumer's value_deserializer failed ({kind})", code=DECODE_FAILED, error_class=known)
 
     def as_far_as_known(self, message: Message) -> Any:
         """The user's message; else the decoded value; else the bytes."""
@@ -209,7 +209,7 @@ class Hooks:
             "processing_failed",
             **self.about(known),
             attempt=run.attempt,
-            error_type=type(error).__name__,
+            error_type=error_type(error),
             topic=message.topic(),
             partition=message.partition(),
             offset=message.offset(),

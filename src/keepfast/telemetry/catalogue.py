@@ -1,8 +1,9 @@
 """All metrics: name, kind, labels, unit and description. `/metrics`, the reference, the dashboard and the alerts are
 made from this list.
 
-Labels are bounded: topics, partitions and groups are configured; `error_type` has at most `MAX_LABELS` values per
-topic (then `other`); `retry_attempt` is 1 to 9, then `10+`. Never an offset, a key or a text of an error.
+Labels are bounded: topics, partitions and groups are configured; `error_type` and `error_code` have at most
+`MAX_LABELS` values per topic (then `other`); `retry_attempt` is 1 to 9, then `10+`. Never an offset, a key or a text
+of an error.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ DEAD_LETTERS = Metric(
     name="{domain}.{entity}.dlq.count",
     kind="counter",
     help="Records whose dead letter was acknowledged by Kafka or written to the spool.",
-    labels=("error_type", "error_classification", *_TOPIC),
+    labels=("error_type", "error_classification", "error_code", *_TOPIC),
 )
 ERRORS = Metric(
     name="{domain}.{entity}.error.count",
     kind="counter",
     help="Failed attempts.",
-    labels=("error_type", "error_classification", *_TOPIC),
+    labels=("error_type", "error_classification", "error_code", *_TOPIC),
 )
 PUBLISH_FAILURES = Metric(
     name="{domain}.{entity}.dlq.publish.failure",
@@ -108,8 +109,9 @@ DLQ_DEPTH = Metric(
 DLQ_BY_TYPE = Metric(
     name="kafka.dlq.errors_by_type",
     kind="counter",
-    help="Dead letters, by exception type.",
-    labels=("error_type", *_TOPIC),
+    help="Dead letters, by exception type; `reason` is validation_error if the record is malformed or does not match"
+    " its schema, else unexpected_error.",
+    labels=("error_type", "error_code", "reason", *_TOPIC),
 )
 EVENTS_PROCESSED = Metric(
     name="ingestion.events_processed", kind="counter", help="Records that were processed successfully.", labels=_TOPIC

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import events, verdicts
+from keepfast.core.errors import error_type
 from keepfast.redact.sensitive import SensitiveData
 from keepfast.telemetry.clean import Clean, clean_traceback, clean_value
 from keepfast.telemetry.logs import get_logger, shows_tracebacks
@@ -236,7 +237,7 @@ def _publish_failed(event: events.PublishFailed) -> None:
 def _batch_failed(event: events.BatchFailed) -> None:
     about = {
         "retry_count": max(0, event.attempt - 1),
-        "error_type": type(event.error).__name__,
+        "error_type": error_type(event.error),
         "error_classification": event.kind,
         "code": event.code,
         "rule": event.rule,

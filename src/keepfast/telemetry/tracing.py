@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
 from keepfast.core import verdicts
-from keepfast.core.errors import ConfigError
+from keepfast.core.errors import ConfigError, error_type
 from keepfast.core.events import Event, RecordFailed
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Headers, Message, Outgoing, read_headers
@@ -233,7 +233,7 @@ def _failed(span: Span, error: BaseException) -> None:
     """Set the type of the error, and not its message, which may contain data of the record."""
     from opentelemetry.trace import Status, StatusCode
 
-    name = type(error).__name__
+    name = error_type(error)
     span.set_attribute("error.type", name)
     span.add_event("exception", {"exception.type": name})
     span.set_status(Status(StatusCode.ERROR, name))

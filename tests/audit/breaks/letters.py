@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -80,12 +79,11 @@ def the_partition_is_little_endian() -> None:
 
 
 @breaks("BYTES_KEPT")
-def json_is_put_in_whatever_its_bytes_are() -> None:
+def json_is_put_in_without_the_bytes_beside_it() -> None:
     def encode_value(value: bytes | None) -> Any:
-        try:
-            return json.loads(value or b""), "json"
-        except (ValueError, RecursionError):
-            return before(value)
+        fields = before(value)
+        fields.pop("original_bytes", None)
+        return fields
 
     before = replace(inline, "encode_value", encode_value)
 

@@ -8,6 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+VALIDATION: Final = frozenset(
+    [
+        "DECODE_FAILED",
+        "SCHEMA_INVALID",
+        "MISSING_REQUIRED_FIELD",
+        "ENUM_INVALID",
+        "UNKNOWN_TYPE",
+        "CONTENT_TYPE_UNKNOWN",
+        "TOMBSTONE",
+    ]
+)
+"""Codes of records that are malformed or do not match their schema."""
 UNHANDLED_EXCEPTION: Final = "UNHANDLED_EXCEPTION"
 CRASHED: Final = "CRASHED"
 
