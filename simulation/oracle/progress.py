@@ -48,6 +48,9 @@ class ProgressRules:
         self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * (MAX_RECORD + setup.header_bytes)
 
     def given(self, epoch: Epoch) -> None:
+        partition = self._book.members[epoch.member].loop.ownership.get(epoch.place)
+        if partition is None or partition.closing:
+            return  # before a seek nothing of it is kept
         if len(epoch.waiting) > self._most:
             self._blame("P11", f"{epoch} keeps {len(epoch.waiting)} records in memory; at most {self._most} should be")
         if epoch.waiting_bytes > self._most_bytes:

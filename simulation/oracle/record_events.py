@@ -58,7 +58,8 @@ class RecordEventRules:
         self._handed: dict[tuple[str, int], tuple[Epoch | None, Entry]] = {}
         self._owed: dict[str, tuple[type[events.Event], Key]] = {}
         """The next event of a member: some follow at once on others."""
-        self._batches: dict[str, list[acts.BatchEnded]] = {}
+        self._batches: dict[str, list[tuple[acts.BatchEnded, list[Epoch]]]] = {}
+        """Calls that failed, and where their records came from."""
         self._batch_calls: dict[int, Epoch | None] = {}
         self._timed_out: dict[str, list[acts.TimedOut | acts.StaleGivenUp]] = {}
         self._facts: dict[type[trace.Fact], Callable[[Any], None]] = {
@@ -162,7 +163,7 @@ class RecordEventRules:
             self._attempt_ended(epoch, fact.number, fact.outcome)
 
     def _batch_began(self, fact: acts.BatchBegan) -> None:
-        pending = [one for one in self._batches.get(fact.member, ()) if one.batch == fact.batch]
+        pending = [one for one, _ in self._batches.get(fact.member, ()) if one.batch == fact.batch]
         if pending:
             self._blame("event", f"{fact.member} starts batch {fact.batch} without having reported {pending[0].error}")
         for number, call in zip(fact.numbers, fact.calls, strict=True):
@@ -178,8 +179,9 @@ class RecordEventRules:
             shared = fact.error if alone or (fact.error == "RetryLater" and self._setup.tiers and not named) else ""
             if outcome or shared:
                 self._attempt_ended(epoch, number, outcome or shared)
-        if fact.error and not alone and not named and any(epoch is not None and epoch.alive for epoch in epochs):
-            self._batches.setdefault(fact.member, []).append(fact)
+        known = [epoch for epoch in epochs if epoch is not None and epoch.alive]
+        if fact.error and not alone and not named and known:
+            self._batches.setdefault(fact.member, []).append((fact, known))
 
     def _refused(self, fact: acts.LoopRefused) -> None:
         self._attempt_ended(self._book.epochs.get((fact.member, fact.place)), fact.number, "DecodeError")
@@ -422,11 +424,13 @@ class RecordEventRules:
         return verdict.delay_s if isinstance(verdict, verdicts.Move) else 0.0
 
     def _batch_failed(self, member: str, event: events.BatchFailed, now: float) -> None:  # noqa: ARG002
-        pending = self._batches.get(member, [])
+        # A call whose partitions all went before it came back is not reported.
+        pending = [one for one in self._batches.get(member, ()) if any(epoch.alive for epoch in one[1])]
+        self._batches[member] = pending
         error = type(event.error).__name__
-        alike = [one for one in pending if one.error == error and len(one.numbers) == event.records]
+        alike = [one for one in pending if one[0].error == error and len(one[0].numbers) == event.records]
         # Its first record may be one that the handler was not given.
-        found = min(alike, key=lambda one: self._distance(event, self._book.entries[one.numbers[0]]), default=None)
+        found = min(alike, key=lambda one: self._distance(event, self._book.entries[one[0].numbers[0]]), default=None)
         if found is None:
             self._blame("event", f"{member} reports {event}, and no call failed like this")
         else:

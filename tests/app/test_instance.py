@@ -7,12 +7,17 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from keepfast import App, ConfigError, DrainTimeout, StartError
+from keepfast import App, ConfigError, DrainTimeout, LifecycleError, StartError
 from keepfast.app import instance as instance_module
 from keepfast.app.instance import AppInstance
+from keepfast.core.errors import SourceError
+from keepfast.http.local_app import AppServer
+from keepfast.kafka import KafkaAdmin
 
 
 class Pool: ...
@@ -110,3 +115,55 @@ def test_a_cancellation_goes_before_what_undoing_the_start_raises(monkeypatch: p
     monkeypatch.setattr(AppInstance, "stop", ends)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(program())
+
+
+class FakeAssembly:
+    """An assembly without consumers, of which one step fails."""
+
+    def __init__(self, fails: str) -> None:
+        self._fails = fails
+        self.calls: list[str] = []
+        self.sink = None
+        self.threads: list[Any] = []
+        self.lifecycle = SimpleNamespace(left_s=lambda: 1.0)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: object) -> int:
+            self.calls.append(name)
+            if name == self._fails:
+                raise RuntimeError(f"{name} failed")
+            return 0
+
+        return call
+
+
+def started_with(monkeypatch: pytest.MonkeyPatch, fails: str) -> tuple[App, FakeAssembly]:
+    assembly = FakeAssembly(fails)
+    monkeypatch.setattr(instance_module, "assemble_app", lambda *_, **__: assembly)
+    monkeypatch.setattr(AppServer, "attach", lambda *_: None)
+    return App("shop"), assembly
+
+
+def test_a_start_that_fails_at_its_last_step_undoes_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, assembly = started_with(monkeypatch, fails="start")
+    with pytest.raises(RuntimeError, match="start failed"):
+        app.start(consume=False)
+    assert assembly.calls == ["start", "end_handlers", "close"]
+    with pytest.raises(LifecycleError, match="is not started"):
+        app.stop()
+
+
+def test_stop_does_not_wait_for_a_wait_that_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, assembly = started_with(monkeypatch, fails="wait")
+    app.start(consume=False)
+    with pytest.raises(RuntimeError, match="wait failed"):
+        app.stop()
+    assert assembly.calls[-2:] == ["end_handlers", "close"], "the rest is ended nevertheless"
+
+
+def test_a_start_that_is_cancelled_gives_up_the_attempt_to_connect() -> None:
+    """Well before the 5 s after which a waiting start says so in the log."""
+    admin, asked = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}), iter([False, True])
+    with pytest.raises(SourceError):
+        admin.check(10_000.0, lambda: next(asked))
+    assert list(asked) == []

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from keepfast import App, BatchContext, Context, RawRecord
-from keepfast.core.errors import ConfigError, Discard
+from keepfast.core.errors import ConfigError, Discard, Halt
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import Past, RetryOrigin, Returned, Tier, Tiers, encode
-from keepfast.core.runs import Partition, Run
+from keepfast.core.runs import Batch, Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import Handler
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
@@ -146,6 +146,49 @@ def test_a_filter_that_is_no_plain_function_is_refused_at_once() -> None:
         app.consumer("orders", filter=passes)
     with pytest.raises(ConfigError, match=r"filter .* must be a plain function"):
         app.consumer("orders", filter="type")  # type: ignore[arg-type]
+
+    class Passes:
+        async def __call__(self, record: RawRecord) -> bool:
+            return True
+
+    with pytest.raises(ConfigError, match=r"filter .* must be a plain function"):
+        app.consumer("orders", filter=Passes())
+
+
+def test_a_filter_that_returns_a_coroutine_halts_the_consumer(handler: tuple[Any, list[bytes]]) -> None:
+    async def passes(record: RawRecord) -> bool:
+        return False
+
+    function, seen = handler
+    run, _ = walked(function, run_of(b"0"), lambda record: passes(record))  # noqa: PLW0108 - a plain function
+    assert isinstance(run.failure, Halt)
+    assert str(run.failure).startswith("the filter is a plain function that returned an awaitable")
+    assert (run.done, seen) == (0, [])
+
+
+def test_what_is_true_passes_whatever_it_is(handler: tuple[Any, list[bytes]]) -> None:
+    function, seen = handler
+    run, _ = walked(function, run_of(b"0", b"1"), lambda record: record.value if record.offset else "")
+    assert (run.done, seen) == (2, [b"1"])
+
+
+def test_a_batch_asks_the_filter_once_about_each_record() -> None:
+    asked: list[int] = []
+    got: list[list[bytes]] = []
+
+    def handle(values: list[bytes]) -> None:
+        got.append(values)
+
+    def passes(record: RawRecord) -> bool:
+        asked.append(record.offset)
+        return record.offset not in (1, 3)
+
+    batch = Batch([run_of(b"0", b"1", b"2", b"3", b"4")])
+    batch.muster(0.0)
+    walked(handle, batch, passes)
+    assert asked == [0, 1, 2, 3, 4]
+    assert got == [[b"0", b"2", b"4"]]
+    assert list(batch.filtered) == [1, 3]
 
 
 def test_the_stand_in_of_a_run_that_timed_out_knows_what_was_filtered_before() -> None:

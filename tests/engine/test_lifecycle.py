@@ -7,6 +7,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_HALTED, EXIT_OK
 from keepfast.engine.lifecycle import Lifecycle
 from keepfast.engine.mailbox import Ending, Stop
@@ -16,17 +18,20 @@ from tests.support.waiting import wait_until
 class StandIn:
     """A loop's thread: it ends when it is asked to stop, unless it is stuck."""
 
-    def __init__(self, *, stuck: bool = False) -> None:
+    def __init__(self, *, stuck: bool = False, begins: bool = True) -> None:
         self.loop = SimpleNamespace(ending=None, halted=None, plan=SimpleNamespace(named_by_supervisor=False))
         self.mailbox = SimpleNamespace(post=self._post)
         self.over = threading.Event()
         self.ending: Ending | None = None
-        self.started = False
+        self.started = self.begun = False
         self.stops: list[Stop] = []
         self._stuck = stuck
+        self._begins = begins
 
     def start(self) -> None:
-        self.started = True
+        if not self._begins:
+            raise RuntimeError("can't start new thread")
+        self.started = self.begun = True
 
     def _post(self, stop: Stop) -> None:
         self.stops.append(stop)
@@ -80,3 +85,12 @@ def test_one_that_halts_ends_all_while_another_waits() -> None:
     wait_until(lambda: codes, "all have ended")
     assert codes == [EXIT_HALTED]
     assert other.stops
+
+
+def test_one_that_cannot_begin_ends_those_that_have_begun() -> None:
+    one, other, last = StandIn(), StandIn(begins=False), StandIn()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        lifecycle_of(one, other, last).start()
+    assert one.over.is_set()
+    assert one.ending == Ending("stopped")
+    assert not last.started

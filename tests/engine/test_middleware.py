@@ -352,9 +352,11 @@ def test_what_stops_the_app_or_the_task_cannot_be_swallowed(error: BaseException
 
 
 def test_a_stop_iteration_of_the_handler_is_its_failure() -> None:
-    run = walked(handler_of(Journal().handler(is_async=False, raises=StopIteration()), Journal().around("m")))
-    assert isinstance(run.failure, RuntimeError | StopIteration)
+    error, journal = StopIteration("no more"), Journal()
+    run = walked(handler_of(journal.handler(is_async=False, raises=error), journal.around("m")))
+    assert run.failure is error
     assert run.done == 0
+    assert journal[-1] == "m StopIteration"
 
 
 def test_a_provider_that_swallows_is_refused_in_the_same_way() -> None:
@@ -759,6 +761,17 @@ def test_what_is_async_needs_an_async_handler(around: Any, says: str) -> None:
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     function.__name__ = name
     return function
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_plain_provider_that_returns_a_coroutine_halts_the_consumer(is_async: bool) -> None:
+    async def rates() -> int:
+        return 1
+
+    run = walked(handler_of(Journal().handler(lambda: rates(), is_async=is_async)))  # noqa: PLW0108 - a plain function
+    assert isinstance(run.failure, Halt)
+    assert "returned an awaitable" in str(run.failure)
+    assert "make it async def" in str(run.failure)
 
 
 def test_a_context_of_the_wrong_kind_is_refused_with_what_fits_both() -> None:

@@ -15,6 +15,7 @@ from keepfast.core.errors import Fault, RetryLater, SourceError
 from keepfast.core.guards import BreakerPolicy
 from keepfast.core.policies import BufferPolicy, CommitPolicy
 from keepfast.core.ports import Position
+from keepfast.engine.commits import TRIP_S
 from keepfast.engine.control import Answer, ControlOrder, Verb
 from keepfast.engine.seeks import COMMIT_S
 from keepfast.telemetry.state import Problem, SeekResult
@@ -636,3 +637,40 @@ def test_a_count_that_the_broker_holds_is_taken_back_before_another_suspect_star
     assert completed(answers).committed
     assert dict(committed_guard(world).starts) == {}
     assert world.done == ["1:0", "1:1"]
+
+
+def test_a_probation_continues_in_the_new_epoch_and_ends_once() -> None:
+    world = world_of(order="partition", partitions=1, max_deliveries=3, found={0: died(lease=4, mark=4)})
+    seen: list[str] = []
+    emit = world.loop.events.emit
+    world.loop.events.emit = lambda event: (seen.append(type(event).__name__), emit(event))  # type: ignore[method-assign, func-returns-value, assignment]
+    world.feed("abcdef")
+    settle(world)
+    seek(world, 0)
+    world.play(steps=30)
+    assert world.loop.probation.suspected == {}
+    assert [name for name in seen if name.startswith("Probation")] == ["ProbationEnded"]
+
+
+def test_the_time_that_the_broker_takes_to_answer_does_not_count_as_a_late_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit that is sent after the question is not older than that."""
+    world = world_of()
+    world.feed("a")
+    settle(world)
+    world.source.answers = False
+    answer = world.source.edges
+
+    def late(place: Any, timeout_s: float) -> tuple[int, int]:
+        world.clock.now += 2.0
+        return answer(place, timeout_s)
+
+    monkeypatch.setattr(world.source, "edges", late)
+    world.work()
+    order(world, "plan_seek", 0, [])
+    assert world.loop.committer.under_way
+    world.step(pass_s=TRIP_S - 1.0)
+    assert "commit" not in world.loop.holds
+    world.step(pass_s=1.5)
+    assert "commit" in world.loop.holds

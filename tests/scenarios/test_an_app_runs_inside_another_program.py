@@ -221,3 +221,31 @@ def test_a_topic_that_is_missing_leaves_nothing_behind(kafka: TopicAdmin) -> Non
 
 
 def _ignore(value: bytes) -> None: ...
+
+
+def test_a_handler_or_another_thread_can_end_app_run(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client, seen = topic(partitions=1), Client(kafka), list[bytes]()
+    app = app_for(kafka)
+
+    @app.consumer(name, name="work")
+    async def work(value: bytes) -> None:
+        seen.append(value)
+        if value == b"1":
+            await app.stop_async()
+
+    def run() -> None:
+        codes.append(app.run())
+
+    codes: list[int] = []
+    client.produce(name, [b"1"])
+    by_handler = threading.Thread(target=run, daemon=True)
+    by_handler.start()
+    wait_until(lambda: not by_handler.is_alive(), "the handler has ended it")
+    assert client.committed("scenario.work", name)[0] == 1, "its record was finished"
+    by_thread = threading.Thread(target=run, daemon=True)
+    by_thread.start()
+    client.produce(name, [b"2"])
+    wait_until(lambda: b"2" in seen, "it runs")
+    app.stop()
+    wait_until(lambda: not by_thread.is_alive(), "another thread has ended it")
+    assert (codes, seen) == ([0, 0], [b"1", b"2"])

@@ -10,12 +10,13 @@ from keepfast.core.guards import StormPolicy
 from simulation.report import account
 from simulation.scenario import LEAST_EVENTS, Outcome, run_seed
 
-SEEDS = (*range(60), 78, 131, 144, 247, 334, 792, 864, 1335, 1403, 1420, 700575)
+SEEDS = (*range(60), 78, 118, 131, 144, 154, 160, 190, 247, 310, 334, 792, 864, 1335, 1403, 1420, 700575)
 """The last ones have what is rare: batches and retry topics without an order, partitions that are added to a topic,
 places that wait for the sends of handlers that were given up, a breaker that stays closed by the one success of its
 probe, a batch that kills twice beside a record that cannot be decoded, a letter that is shortened while a copy of its
 record is moved, a partition that gets its position only in a drain, a run of a topic that is gone when its process
-dies, and a probe that goes well after its partition was lost.
+dies, and a probe that goes well after its partition was lost. And seeks: of a partition with suspects, with a batch
+that fails, while records arrive, and while the broker does not answer.
 """
 
 LATER = range(60, 300)

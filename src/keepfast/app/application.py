@@ -229,11 +229,14 @@ class App(Router):
 
     def stop(self) -> None:
         """Drain, leave the lifespan and send what is left, for at most `shutdown.timeout_s`. Then it can be started
-        again.
+        again. If it runs in `app.run()`, this returns at once, and `app.run()` drains and returns: a handler may call
+        it, too.
 
         Raises ConsumerFailed if a consumer had failed, DrainTimeout if the time was not enough, and what the lifespan
         raises at its end; LifecycleError if it is not started.
         """
+        if self._ends_run():
+            return
         _refuse_event_loop("app.stop()", "await app.stop_async()")
         instance = self._to_be_stopped()
         try:
@@ -243,6 +246,8 @@ class App(Router):
 
     async def stop_async(self) -> None:
         """As `stop`, without blocking the event loop. A cancellation takes effect when all is over."""
+        if self._ends_run():
+            return
         instance = self._to_be_stopped()
         try:
             await _on_a_thread(instance.stop)
@@ -438,11 +443,19 @@ class App(Router):
             instance = self._started("stopped")
             if not instance.started:
                 raise LifecycleError(
-                    f"App {self.name!r} is being started or stopped, or it runs in app.run() or a test harness, which"
-                    " stop it themselves."
+                    f"App {self.name!r} is being started or stopped, or it runs in a test harness, which stops it"
+                    " itself."
                 )
             instance.started = False
             return instance
+
+    def _ends_run(self) -> bool:
+        """Whether it runs in `app.run()`: then that ends."""
+        instance = self._instance
+        if instance is None or not instance.runs:
+            return False
+        instance.end_run()
+        return True
 
     def _release(self, instance: AppInstance) -> None:
         with self._lock:

@@ -57,7 +57,8 @@ class AppInstance:
     """An app from its start to its end. Its methods block: any thread but the event loop's.
 
     `run` does everything, with signals; `start` and `stop` are for an app that is embedded. `abort` ends a start that
-    is under way on another thread. `started`: it is embedded, its consumers have started, and it was not stopped.
+    is under way on another thread, `end_run` a run. `started`: it is embedded, its consumers have started, and it was
+    not stopped. `runs`: `run` was called.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class AppInstance:
         self._reserved_s = 0.0 if lifespan is None else min(RESERVED_S, settings.shutdown.timeout_s / 2)
         self._server = AppServer(without_server(settings) if options.embedded else settings)
         self._assembly: Assembly | None = None
-        self.started = False
+        self.started = self.runs = False
         self._aborted = False
         self._code: concurrent.futures.Future[int] = concurrent.futures.Future()
         self._code.set_running_or_notify_cancel()  # who waits for it and is cancelled must not cancel it
@@ -113,6 +114,7 @@ class AppInstance:
         """Until a signal, a verdict or a failure ends it; returns the exit code. Raises ConfigError or StartError, and
         then no consumer has started.
         """
+        self.runs = True
         self._check()
         with self._server:
             assembly = self._open()
@@ -124,6 +126,13 @@ class AppInstance:
         if self._close_failure is None:
             return code
         return code or (EXIT_DEADLINE if isinstance(self._close_failure, DrainTimeout) else EXIT_UNEXPECTED)
+
+    def end_run(self) -> None:
+        """Let `run` drain and return; a run that is still connecting raises StartError. Returns at once; any thread."""
+        if self._assembly is None:
+            self.abort()
+        if self._assembly is not None:  # it may have come meanwhile
+            self._assembly.stop()
 
     def _leave(self, code: int) -> None:
         """The deadline has passed, or a second signal came: the process ends now."""
@@ -141,10 +150,12 @@ class AppInstance:
         with ExitStack() as undo:
             undo.enter_context(self._server)
             assembly = self._open()
+            undo.callback(self._close, self._settings.shutdown.timeout_s)
+            assembly.start()
+            undo.callback(self._end_loops, assembly)
+            threading.Thread(target=self._wait, args=(assembly,), name="keepfast-lifecycle", daemon=True).start()
             undo.pop_all()
-        assembly.start()
         self.started = True
-        threading.Thread(target=self._wait, args=(assembly,), name="keepfast-lifecycle", daemon=True).start()
 
     def abort(self) -> None:
         """Give up a start that is under way: it raises StartError as soon as it can. Any thread."""
@@ -157,10 +168,12 @@ class AppInstance:
         raises, when all of that is over.
         """
         assembly = self._assembled
-        assembly.stop()
-        code = self._code.result()
-        self._close(assembly.lifecycle.left_s())
-        self._server.__exit__(None, None, None)
+        try:
+            assembly.stop()
+            code = self._code.result()
+        finally:
+            self._close(assembly.lifecycle.left_s())
+            self._server.__exit__(None, None, None)
         self.raise_for(code)
         if self._close_failure is not None:
             raise self._close_failure
@@ -180,7 +193,17 @@ class AppInstance:
             )
 
     def _wait(self, assembly: Assembly) -> None:
-        self._code.set_result(assembly.wait())
+        try:
+            code = assembly.wait()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: raised where the end is waited for
+            self._code.set_exception(error)
+        else:
+            self._code.set_result(code)
+
+    @staticmethod
+    def _end_loops(assembly: Assembly) -> None:
+        assembly.stop()
+        assembly.wait()
 
     # -- the one place where all parts are started and ended
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -588,6 +587,24 @@ class Search:
         return self.among(count, atomic=self.atomic) if count > 1 else None
 
 
+def _resumed(
+    decode: Callable[[Message], Any], decoded: Sequence[Any], error: BaseException
+) -> Callable[[Message], Any]:
+    """Decode once more from the first record on, without calling `decode` again where it was called: it returned these
+    values and then raised this.
+    """
+    values, errors = iter(decoded), iter((error,))
+
+    def decode_on(message: Message) -> Any:
+        for value in values:
+            return value
+        for raised in errors:
+            raise raised
+        return decode(message)
+
+    return decode_on
+
+
 class Trial:
     """What a batch has been through: its first record stands for all. As for a failed record, the time that counts
     begins with the first attempt.
@@ -688,10 +705,15 @@ class Batch(Run):
         self.current = 0
         if self.stopped:
             return None
-        if not self.bad:
-            with suppress(BaseException):  # one by one it shows which record it was
-                return SelectedRecords(self.messages, [decode(message) for message in self.messages])
-        return self._without_bad(decode, lane_of)
+        if self.bad:
+            return self._without_bad(decode, lane_of)
+        decoded: list[Any] = []
+        try:
+            for message in self.messages:
+                decoded.append(decode(message))  # noqa: PERF401 - what came before an error is kept
+        except BaseException as error:  # noqa: BLE001 - the error becomes an outcome of this record
+            return self._without_bad(_resumed(decode, decoded, error), lane_of)
+        return SelectedRecords(self.messages, decoded)
 
     def _without_bad(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:
         """Leave out what does not pass the filter; what cannot be decoded or was named before, and in each lane what is

@@ -176,7 +176,7 @@ def positional(handler: Callable[..., Any], shape: HandlerShape) -> Callable[...
 
 def is_plain(function: object) -> bool:
     """Whether it can be called, and its result is what it returns: a coroutine function returns a coroutine."""
-    return callable(function) and not inspect.iscoroutinefunction(function)
+    return callable(function) and not inspect.iscoroutinefunction(_body_of(function))
 
 
 def handler_name(handler: Any) -> str:

@@ -431,8 +431,11 @@ def _scanned(policy: CardNumbers, message: Message, run: Run | None = None) -> M
 
 
 def _filtered(passes: Filter, message: Message, run: Run | None = None) -> Message:  # noqa: ARG001 - as a stage
-    if not passes(RawRecord(message)):
+    passed = passes(RawRecord(message))
+    if not passed:
         raise FilteredOut
+    if passed is not True:
+        refuse_awaitable(passed, "the filter", "return true or false from it")
     return message
 
 

@@ -150,7 +150,7 @@ class Probation:
         if before.watch.exposed:
             watch.take_back()
         if guard.suspects or before.watch.exposed:
-            self._suspect(partition)
+            self._hand_out_suspects(partition)  # nothing to report: the probation continues
 
     def _watch(self, partition: Partition, guard: Guard) -> CrashWatch:
         """Attached to the partition, with a place in the flight recorder."""
@@ -194,6 +194,9 @@ class Probation:
     def _suspect(self, partition: Partition) -> None:
         if partition.place in self.suspected:  # it was lost and is back before anything looked at it
             self._ended(partition.place, handed_over=True)
+        self._hand_out_suspects(partition)
+
+    def _hand_out_suspects(self, partition: Partition) -> None:
         self.suspected[partition.place] = partition
         self._lanes.hand_out_singly(on=True)
 

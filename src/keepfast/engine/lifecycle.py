@@ -108,6 +108,7 @@ class LoopThread:
         self.loop = loop
         self._tallies = tallies
         self.mailbox = mailbox
+        self.begun = False
         self.ending: Ending | None = None
         self.failure: BaseException | None = None
         self.over = threading.Event()
@@ -148,6 +149,7 @@ class LoopThread:
         if self._inline is not None:
             self._inline.start(lambda: self._run(loop.starter.taken_over))
         threading.Thread(target=self._run, args=(loop.start,), name=f"{loop.plan.name}-loop", daemon=True).start()
+        self.begun = True
 
     def _run(self, begin: Callable[[], None]) -> None:
         """Drive the loop until it is over, or until another thread does."""
@@ -205,9 +207,19 @@ class Lifecycle:
         self._asked: SimpleQueue[None] = SimpleQueue()
 
     def start(self) -> None:
-        """Begin; returns at once."""
-        for thread in self._threads:
-            thread.start()
+        """Begin; returns at once. If one of the loops cannot, those that have begun are drained first, and then its
+        error is raised.
+        """
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            for thread in self._threads:
+                if not thread.begun:
+                    thread.over.set()
+            self.stop()
+            self.wait()
+            raise
 
     def wait(self) -> int:
         """Blocks until every loop has ended, or until the deadline has passed; returns the exit code. Without loops,

@@ -339,6 +339,8 @@ class Loop:
             now = self._clock.monotonic()
         for item in items:
             self._accept(item, now)
+            if type(item) is ControlOrder:  # it may have asked the broker, and waited for the answer
+                now = self._clock.monotonic()
         self.status.turn(now)
         self.failures.step(now)
         self.intake.step(now)

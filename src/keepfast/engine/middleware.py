@@ -232,6 +232,8 @@ class _Composer:
         self._path.pop()
         slot = self._slots[provider] = len(self.values)
         self.values.append(None)
+        if not shape.is_async and not shape.is_generator:
+            call = _refusing_coroutines(call, where)
         self.steps.append(CallStep(where, call, slot, shape.is_async, shape.is_generator))
         if shape.is_async and not self._shape.is_async:
             raise ConfigError(
@@ -292,9 +294,14 @@ def _name_of(annotation: Any) -> str:
 
 
 def around_async(
-    composition: Composition, context_for: Callable[[Any, Run], Any] | None, settle: Settle
+    composition: Composition,
+    context_for: Callable[[Any, Run], Any] | None,
+    settle: Settle,
+    *,
+    at_once: bool = False,
 ) -> Callable[[Any, Run], Coroutine[Any, Any, None]]:
     """The call of a handler with all that is around it. `context_for` makes the context, if anything takes it.
+    `at_once`: nothing awaits the coroutine, and a StopIteration is carried out of it.
 
     What was sent is answered before each generator continues: a transaction that is committed there may say that the
     record is done, and a send that failed would never be repeated.
@@ -331,6 +338,8 @@ def around_async(
         except BaseException as error:  # noqa: BLE001 - raised again, or what took its place
             outcome = await _left(opened, error, run, settle)
             try:
+                if at_once and isinstance(outcome, StopIteration):
+                    raise _StopIterationRaised(outcome)
                 if outcome is error:
                     raise
                 raise outcome
@@ -350,16 +359,28 @@ def around_sync(
     async def settled(run: Run, error: BaseException | None) -> None:
         settle(run, error)
 
-    start = around_async(composition, context_for, settled)
+    start = around_async(composition, context_for, settled, at_once=True)
 
     def handle_at_once(subject: Any, run: Run) -> None:
         try:
             start(subject, run).send(None)
         except StopIteration:
             return
-        raise AssertionError("something around a plain function waits")  # refused when the call was composed
+        except _StopIterationRaised as raised:
+            error = raised.error
+        else:
+            raise AssertionError("something around a plain function waits")  # refused when the call was composed
+        raise error
 
     return handle_at_once
+
+
+class _StopIterationRaised(Exception):
+    """Carries a StopIteration of the user's code out of a coroutine, which would make a RuntimeError of it."""
+
+    def __init__(self, error: StopIteration) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 async def _left(opened: list[tuple[CallStep, Any]], error: BaseException, run: Run, settle: Settle) -> BaseException:
@@ -417,9 +438,21 @@ def _broken(step: CallStep, problem: str, error: BaseException | None) -> Middle
     return broken
 
 
-def refuse_awaitable(result: object) -> None:
-    """A `def` that returns a coroutine has done nothing yet: that must not count as success."""
+def _refusing_coroutines(call: Callable[[Values], Any], where: str) -> Callable[[Values], Any]:
+    """The call of a plain function whose result is handed on, unless it is a coroutine, which nothing would await."""
+
+    def call_plain(values: Values) -> Any:
+        result = call(values)
+        if inspect.iscoroutine(result):
+            refuse_awaitable(result, where, "make it async def, and the handler, too")
+        return result
+
+    return call_plain
+
+
+def refuse_awaitable(result: object, where: str = "the handler", what_to_do: str = "make it async def") -> None:
+    """A `def` that returns a coroutine has done nothing yet: that must not count as success. Raises Halt."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise Halt("the handler is a plain function that returned an awaitable, so nothing ran; make it async def")
+        raise Halt(f"{where} is a plain function that returned an awaitable, so nothing ran; {what_to_do}")

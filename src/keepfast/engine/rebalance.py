@@ -1,6 +1,5 @@
-"""Partitions come and go: where each one starts, and how it is released. Owner: the loop thread.
-
-How partitions are released: stop, finish what is in flight, commit, forget. Owner: the loop thread.
+"""Partitions come and go: where each one starts, and how it is released (stop, finish what is in flight, commit,
+forget). Owner: the loop thread.
 """
 
 from __future__ import annotations

@@ -88,8 +88,10 @@ class KafkaAdmin:
         """Whether the cluster supports topic ids, even if it is unable to return them now."""
         return not self.embedded and not self._ids_unsupported
 
-    def check(self, timeout_s: float) -> None:
-        """Return when a broker has answered. Raises at once when the login is refused, else after timeout_s."""
+    def check(self, timeout_s: float, abandoned: Callable[[], bool] = lambda: False) -> None:
+        """Return when a broker has answered. Raises at once when the login is refused, within CONNECT_TIMEOUT_S when
+        the caller is not interested any more (`abandoned`), else after timeout_s.
+        """
         begun = time.monotonic()
         deadline = begun + timeout_s
         while True:
@@ -102,7 +104,7 @@ class KafkaAdmin:
                 if trouble is not None and fault_of(trouble) is Fault.REFUSED:
                     raise self._unreachable(trouble) from error
                 plain = self._fail_fast and trouble is not None and self._is_absent(trouble)
-                if time.monotonic() >= (begun + FAIL_FAST_S if plain else deadline):
+                if abandoned() or time.monotonic() >= (begun + FAIL_FAST_S if plain else deadline):
                     raise self._unreachable(trouble or error) from error
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:

@@ -95,7 +95,7 @@ def _reach(admin: KafkaAdmin, *, wait: bool, abandoned: Callable[[], bool]) -> N
     hint = {} if wait else {"gives_up_after_s": round(CONNECT_TIMEOUT_S), "hint": WAIT_HINT}
     while True:
         try:
-            admin.check(LOG_INTERVAL_S)
+            admin.check(LOG_INTERVAL_S, abandoned)
             return
         except SourceError as error:
             waited_s = time.monotonic() - begun

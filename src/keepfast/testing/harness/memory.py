@@ -70,7 +70,7 @@ class MemoryAdmin(KafkaAdmin):
         self._world = world
         self._partitions = partitions
 
-    def check(self, timeout_s: float) -> None:
+    def check(self, timeout_s: float, abandoned: Callable[[], bool] = lambda: False) -> None:
         """It is always there."""
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
