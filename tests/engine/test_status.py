@@ -343,7 +343,7 @@ def test_the_storm_guard_is_released_by_hand() -> None:
 
 def test_work_under_way_is_shown_by_where_it_is_oldest_first() -> None:
     def fail(values: list[str]) -> None:
-        raise TimeoutError("a secret")
+        raise TimeoutError("password=a-secret")
 
     world = world_of(fail, order="key", capacity=2)
     world.feed("ab")

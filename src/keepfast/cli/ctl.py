@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never
@@ -267,6 +268,41 @@ def release(consumer: str, hold: str, *, as_json: bool, **options: Any) -> None:
     Remove the cause first; otherwise it may trip again.
     """
     _send("release", consumer, options, as_json=as_json, hold=hold)
+
+
+@ctl.command("dead-letter", short_help="Dead-letter a record that is in hand.")
+@click.argument("consumer")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offset", type=click.IntRange(0))
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@control_options
+def dead_letter(
+    consumer: str, topic: str, partition: int, offset: int, *, yes: bool, as_json: bool, **options: Any
+) -> None:
+    """Dead-letter one record that CONSUMER has in hand: its handler runs, or it waits for its next attempt.
+
+    A handler that runs is abandoned as by a timeout: what it has done stays, and a plain `def` runs on until it
+    returns. Records behind it continue. `keepfast ctl status CONSUMER` shows what is in hand.
+
+    \b
+    Example:
+      keepfast ctl dead-letter charge orders.payment.v1 3 1200
+    """
+    place = f"{clean_text(topic)}[{partition}] offset {offset:,}"
+    if not yes and not confirmed(f"Dead-letter {place} of {clean_text(consumer)}?"):
+        click.echo("Nothing was changed.", err=True)
+        raise click.exceptions.Exit(1)
+    body = {"topic": topic, "partition": partition, "offset": offset, "by": _user()}
+    _send("dead-letter", consumer, options, as_json=as_json, **body)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "operator"
 
 
 @ctl.command("log-level", short_help="Change the log level until the process ends.")

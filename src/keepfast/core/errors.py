@@ -213,6 +213,15 @@ class Reject(Signal):
         super().__init__(reason)
 
 
+class OperatorDeadLetter(Reject):
+    """Stands in a dead letter for the decision of an operator to dead-letter a record that was in hand."""
+
+    def __init__(self, by: str, last_error: str = "") -> None:
+        self.by = by
+        before = f"; its last error was {last_error}" if last_error else ""
+        super().__init__(f"dead-lettered by {by}{before}", code="OPERATOR")
+
+
 class Discard(Signal):
     """Drop this record on purpose: no letter; it is counted and logged."""
 

@@ -65,6 +65,9 @@ class Lanes(Protocol):
         nothing more may start, so whatever could start waits for it, too.
         """
 
+    def queued_behind(self, holder: Holder, key: bytes | None) -> int:
+        """How many records wait in the lane of this key, or of the partition, that the holder has."""
+
     def split(self, run: Run, now: float) -> FailedRecord:
         """The run failed at record `run.done`: make it a failed record, which holds the lane, and put the rest back."""
 
@@ -414,6 +417,10 @@ class KeyLanes(_RecordLanes):
             waiting |= dict.fromkeys(run.partition for run in self._resumed)
         return list(waiting)
 
+    def queued_behind(self, holder: Holder, key: bytes | None) -> int:
+        lane = self._busy.get(holder.partition.place.topic, {}).get(key) if self._keyed and key is not None else None
+        return len(lane.queue) if isinstance(lane, _Lane) else 0
+
     def split(self, run: Run, now: float) -> FailedRecord:
         return self.extract(run, (run.done,), now)[0]
 
@@ -545,6 +552,9 @@ class PartitionLanes(_RecordLanes):
         if place in self._parked and self._busy.get(place) is holder:
             waiting.append(self._parked[place])
         return waiting
+
+    def queued_behind(self, holder: Holder, key: bytes | None) -> int:  # noqa: ARG002 - the partition is the lane
+        return len(holder.partition.buffer)
 
     def split(self, run: Run, now: float) -> FailedRecord:
         at = run.done

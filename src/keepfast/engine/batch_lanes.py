@@ -219,6 +219,9 @@ class BatchLanes:
         waiting = self._lanes.waiting_behind(holder, full=full)
         return [*waiting, *(part.partition for part in self._parts)] if full else waiting
 
+    def queued_behind(self, holder: Holder, key: bytes | None) -> int:
+        return self._lanes.queued_behind(holder, key)
+
     def split(self, run: Run, now: float) -> FailedRecord:
         return self._lanes.split(run, now)
 

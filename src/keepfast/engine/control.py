@@ -1,14 +1,17 @@
-"""What an operator orders of a running consumer: pause, resume, release a hold, seek, show its state."""
+"""What an operator orders of a running consumer: pause, resume, release a hold, seek, dead-letter a record, show it."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final, Literal
 
+import msgspec
+
 from keepfast.core.events import Held, Released
-from keepfast.core.records import TopicPartition
+from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.engine.counts import Labels
@@ -19,9 +22,10 @@ from keepfast.telemetry.state import CommandDone, ConsumerState, LaneState, Prob
 
 OPERATOR: Final = "operator"
 """The hold that a person puts on a consumer, or on some of its partitions."""
-MAX_LANES: Final = 100
+MAX_LANES, MAX_STACKS = 100, 10
+"""In one answer."""
 
-Verb = Literal["pause", "resume", "release", "show", "plan_seek", "seek"]
+Verb = Literal["pause", "resume", "release", "show", "plan_seek", "seek", "dead_letter"]
 Answer = CommandDone | SeekResult | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
 
 
@@ -29,8 +33,8 @@ Answer = CommandDone | SeekResult | Problem | tuple[ConsumerState, tuple[LaneSta
 class ControlOrder:
     """An operator's order to a loop. `answer` is called once, on the loop's thread: it must not block.
 
-    `topic` and `partition` are what to pause or resume, without them the whole consumer; or what to seek, `to` where.
-    `hold` is what to release.
+    `topic` and `partition` are what to pause or resume, without them the whole consumer; or what to seek, `to` where;
+    with `offset`, the record to dead-letter. `hold` is what to release. `by`: who ordered it.
     """
 
     verb: Verb
@@ -39,6 +43,8 @@ class ControlOrder:
     partition: int | None = None
     hold: str = ""
     to: SeekTarget = 0
+    offset: int = -1
+    by: str = "operator"
 
 
 class Operator:
@@ -50,13 +56,14 @@ class Operator:
         self._parts = parts
         self._seeks = seeks
         self._look = look
+        self._paused: dict[TopicPartition | None, tuple[str, float]] = {}  # by whom, since when; None: all of it
 
     def apply(self, order: ControlOrder, now: float) -> None:
         """Do it, and answer: at once, or when a seek has ended."""
         place = TopicPartition(order.topic or "", order.partition or 0)
         match order.verb:
             case "pause":
-                order.answer(self._pause(order))
+                order.answer(self._pause(order, now))
             case "resume":
                 order.answer(self._resume(order))
             case "release":
@@ -67,15 +74,18 @@ class Operator:
                 order.answer(self._seeks.plan(place, order.to))
             case "seek":
                 self._seeks.begin(place, order.to, order.answer, now)
+            case "dead_letter":
+                order.answer(self._dead_letter(place, order.offset, order.by, now))
 
-    def _pause(self, order: ControlOrder) -> CommandDone | Problem:
+    def _pause(self, order: ControlOrder, now: float) -> CommandDone | Problem:
         if order.topic is None:
             before = OPERATOR in self._parts.holds
             self._parts.holds.add(OPERATOR)
             for run in self._parts.in_flight:
                 self._call_back(run)
             if not before:
-                self._emit(Held)
+                self._paused[None] = order.by, now
+                self._emit(Held, by=order.by)
             return CommandDone(
                 text="It is paused already." if before else "Paused: what runs finishes its record.",
                 changed=int(not before),
@@ -84,7 +94,8 @@ class Operator:
         for partition in found:
             if OPERATOR not in partition.holds:
                 self._parts.ownership.hold(partition.place, OPERATOR)
-                self._emit(Held, partition.place)
+                self._paused[partition.place] = order.by, now
+                self._emit(Held, partition.place, order.by)
             for run in list(partition.running):
                 self._call_back(run)
         return self._partitions_done(order, found, "Paused")
@@ -93,22 +104,24 @@ class Operator:
         if order.topic is None:
             held, whole = self._parts.ownership.held(OPERATOR), OPERATOR in self._parts.holds
             self._parts.holds.discard(OPERATOR)
-            self._let_go(held)
+            self._paused.pop(None, None)
+            self._let_go(held, order.by)
             if whole:
-                self._emit(Released)
+                self._emit(Released, by=order.by)
             before = whole or bool(held)
             return CommandDone(text="Resumed." if before else "It was not paused.", changed=int(before))
         found = [partition for partition in self._meant(order) if OPERATOR in partition.holds]
-        self._let_go([place for place in self._parts.ownership.held(OPERATOR) if _means(order, place)])
+        self._let_go([place for place in self._parts.ownership.held(OPERATOR) if _means(order, place)], order.by)
         return self._partitions_done(order, found, "Resumed")
 
-    def _let_go(self, places: list[TopicPartition]) -> None:
+    def _let_go(self, places: list[TopicPartition], by: str) -> None:
         for place in places:
+            self._paused.pop(place, None)
             self._parts.ownership.release(place, OPERATOR)
             partition = self._parts.ownership.get(place)
             if partition is not None:
                 self._parts.lanes.ready(partition)
-                self._emit(Released, place)
+                self._emit(Released, place, by)
 
     def _call_back(self, run: Run) -> None:
         """What it has still before it stays here."""
@@ -136,25 +149,60 @@ class Operator:
             text=f"Released: {hold}." if held else f"There is no hold named {hold} now.", changed=int(held)
         )
 
+    def _dead_letter(self, place: TopicPartition, offset: int, by: str, now: float) -> CommandDone | Problem:
+        """The record must be in hand: being handled, or waiting for its next attempt."""
+        name = f"{place} offset {offset}"
+        parts, problem = (
+            self._parts,
+            f"{name} is not in hand here: no handler has it, and it does not wait for a retry.",
+        )
+        run = next((run for run in parts.in_flight if _at(run, place, offset)), None)
+        if run is not None and run.as_batch() is not None:
+            problem = f"{name} is in a batch: pause the consumer, or wait until the record is tried alone."
+        elif run is not None:
+            why = parts.overdue.dead_letter(run, by, now)
+            problem = f"{name} was not dead-lettered: {why}." if why else ""
+        else:
+            failed_record = next((one for one in self._waiting() if _is(one.message, place, offset)), None)
+            if failed_record is not None and failed_record in parts.failures.settling:
+                problem = f"{name} is being moved or dead-lettered already."
+            elif failed_record is not None:
+                parts.failures.give_up(failed_record, by, now)
+                problem = ""
+        return Problem(error=problem) if problem else CommandDone(text=f"Dead-lettered: {name}.", changed=1)
+
+    def _waiting(self) -> list[FailedRecord]:
+        """Failed records that no handler has now."""
+        running = {run.failed_record for run in self._parts.in_flight if run.failed_record is not None}
+        return [one for partition in self._parts.ownership for one in partition.failed_records if one not in running]
+
     def _show(self, now: float) -> tuple[ConsumerState, tuple[LaneState, ...], int]:
-        parts = self._parts
-        running = {run.failed_record for run in parts.in_flight if run.failed_record is not None}
-        failed_records = [
-            failed_record
-            for partition in parts.ownership
-            for failed_record in partition.failed_records
-            if failed_record not in running
-        ]
+        parts, failed_records = self._parts, self._waiting()
         runs = [run for run in parts.in_flight if run.messages]  # one that was emptied only waits for its worker
         work: list[Run | FailedRecord] = [*runs, *failed_records, *(batch for batch in parts.lanes.kept if batch.parts)]
         oldest = nsmallest(MAX_LANES, work, key=lambda one: one.begun_at)
-        lanes = tuple(self._lane(one, now) for one in oldest)
-        return self._look(now), lanes, max(0, len(work) - MAX_LANES)
+        lanes = tuple(self._lane(one, now, stack=number < MAX_STACKS) for number, one in enumerate(oldest))
+        return self._with_names(self._look(now), now), lanes, max(0, len(work) - MAX_LANES)
 
-    def _lane(self, one: Run | FailedRecord, now: float) -> LaneState:
+    def _with_names(self, state: ConsumerState, now: float) -> ConsumerState:
+        """With who paused what."""
+        if not self._paused:
+            return state
+        by, _ = self._paused.get(None, ("", 0.0))
+        held = {place: (name, now - since) for place, (name, since) in self._paused.items() if place is not None}
+        partitions = [
+            msgspec.structs.replace(one, held_by=name, held_s=for_s) if name else one
+            for one in state.partitions
+            for name, for_s in [held.get(TopicPartition(one.topic, one.partition), ("", 0.0))]
+        ]
+        holds = [msgspec.structs.replace(one, by=by) if one.name == OPERATOR else one for one in state.holds]
+        return msgspec.structs.replace(state, partitions=tuple(partitions), holds=tuple(holds))
+
+    def _lane(self, one: Run | FailedRecord, now: float, *, stack: bool) -> LaneState:
         if isinstance(one, FailedRecord):
             record = original(one.message)
             labels = Labels.of(one)
+            last = one.attempts[-1] if one.attempts else None
             return LaneState(
                 state="settling" if one in self._parts.failures.settling else "waiting",
                 topic=record.topic(),
@@ -164,6 +212,10 @@ class Operator:
                 for_s=now - one.begun_at,
                 error_type=labels.error_type,
                 code=labels.code,
+                error=last.message if last else "",
+                raised_at=last.raised_at if last else "",
+                key_hash=key_hash(record.key()),
+                queued=self._parts.lanes.queued_behind(one, record.key()),
             )
         batch = one.as_batch() if one not in self._parts.in_flight else None
         if batch is not None:
@@ -179,6 +231,7 @@ class Operator:
                 code=batch.found.code if batch.found else "",
             )
         record = original(one.messages[min(max(0, one.current), len(one.messages) - 1)])
+        attempts = one.failed_record.attempts if one.failed_record is not None else []
         return LaneState(
             state="running",
             topic=record.topic(),
@@ -187,11 +240,32 @@ class Operator:
             records=max(1, len(one.messages) - one.done),
             attempt=one.attempt,
             for_s=now - one.begun_at,
+            error_type=attempts[-1].error_type if attempts else "",
+            error=attempts[-1].message if attempts else "",
+            raised_at=attempts[-1].raised_at if attempts else "",
+            key_hash=key_hash(record.key()),
+            queued=self._parts.lanes.queued_behind(one, record.key()),
+            stack=self._parts.overdue.stack_of(one) if stack else (),
         )
 
-    def _emit(self, event: type[Held | Released], place: TopicPartition | None = None) -> None:
+    def _emit(self, event: type[Held | Released], place: TopicPartition | None = None, by: str = "operator") -> None:
         events, where = self._parts.events, {} if place is None else place._asdict()
-        events.emit(event(*events.source, hold=OPERATOR, by="operator", **where))
+        events.emit(event(*events.source, hold=OPERATOR, by=by, **where))
+
+
+def key_hash(key: bytes | None) -> str:
+    """What names a key without showing it, as the desk does; empty for a record without a key."""
+    return "" if key is None else hashlib.blake2b(key, digest_size=6).hexdigest()
+
+
+def _at(run: Run, place: TopicPartition, offset: int) -> bool:
+    """Whether its handler is at this record."""
+    return 0 <= run.current < len(run.messages) and _is(run.messages[run.current], place, offset)
+
+
+def _is(message: Message, place: TopicPartition, offset: int) -> bool:
+    record = original(message)
+    return record.offset() == offset and record.partition() == place.partition and record.topic() == place.topic
 
 
 def _means(order: ControlOrder, place: TopicPartition) -> bool:

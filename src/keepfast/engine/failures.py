@@ -9,9 +9,9 @@ from typing import assert_never
 
 from keepfast.classify.classification import Classification, classify
 from keepfast.classify.retry_policies import RetryPolicies
-from keepfast.classify.rules.codes import CRASHED
+from keepfast.classify.rules.codes import CRASHED, OPERATOR
 from keepfast.core import verdicts
-from keepfast.core.errors import BatchError, Crashed, SinkError, error_type
+from keepfast.core.errors import BatchError, Crashed, OperatorDeadLetter, SinkError, error_type
 from keepfast.core.events import (
     DeadLettered,
     Discarded,
@@ -40,6 +40,11 @@ from keepfast.telemetry.clean import clean_message
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.consumer")
+
+
+def _waits(failed_record: FailedRecord) -> bool:
+    """Whether it is still to run again."""
+    return not failed_record.dropped and not isinstance(failed_record.verdict, DeadLetter)
 
 
 class Failures:
@@ -73,7 +78,7 @@ class Failures:
         self._finished = finished
         self.halt = halt
         self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
-        self._timers: Timers[FailedRecord] = Timers(lambda failed_record: not failed_record.dropped)
+        self._timers: Timers[FailedRecord] = Timers(_waits)
         self.ready: deque[FailedRecord] = deque()
         self.forwarder = Forwarder(
             publisher, mailbox, finished=self._forwarded, stays=self._stays_in_place, events=events
@@ -207,10 +212,21 @@ class Failures:
 
     def crashed(self, failed_record: FailedRecord, starts: int, now: float) -> None:
         """The process died so often after it had started this record: dead-letter it, whatever rules say of errors."""
-        error = Crashed(starts)
+        self._finally(failed_record, Crashed(starts), CRASHED, "crash-guard", now)
+
+    def give_up(self, failed_record: FailedRecord, by: str, now: float) -> None:
+        """An operator dead-letters a record that waits for its next attempt, whatever rules and guards say."""
+        last = failed_record.attempts[-1] if failed_record.attempts else None
+        error = OperatorDeadLetter(by, f"{last.error_type}: {last.message}" if last else "")
+        self._finally(failed_record, error, OPERATOR, "operator", now)
+        self._timers.dropped(1)
+        if failed_record in self.ready:
+            self.ready.remove(failed_record)
+
+    def _finally(self, failed_record: FailedRecord, error: BaseException, code: str, rule: str, now: float) -> None:
         failed_record.note(self._attempt(self._clock.wall(), error))
-        failed_record.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
-        failed_record.verdict = verdict = verdicts.DeadLetter(str(error), CRASHED)
+        failed_record.found = Classification(kind="non-retryable", code=code, rule=rule)
+        failed_record.verdict = verdict = verdicts.DeadLetter(str(error), code)
         self._decided(failed_record, error, verdict)
         self._dead_letter(failed_record, error, verdict, failed_record.found, now)
 

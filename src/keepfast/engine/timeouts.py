@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepfast.core.errors import HandlerTimeout, SinkError
+from keepfast.core.errors import HandlerTimeout, KeepfastError, OperatorDeadLetter, SinkError
 from keepfast.core.events import HandlerAbandoned, HandlerTimedOut, Held, Released
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ports import Executor, Mailbox
@@ -358,7 +358,9 @@ class Overdue:
             return  # it has just come to its end: that counts
         if self._policy.on_timeout != "hold" and self.abandoned(now) < self._policy.max_abandoned:
             self.held.discard(run)
-            self._give_up(run, at, now)
+            timeout = HandlerTimeout(self._policy.timeout_s or 0.0, retry=self._policy.on_timeout == "retry")
+            self.counts.timed_out += 1
+            self._give_up(run, at, timeout, now)
         elif run not in self.held:
             self.held.add(run)
             self._timed_out(run, at, now, given_up=False)
@@ -369,27 +371,42 @@ class Overdue:
             return "its lane waits until the handler ends"
         return "no more threads may be abandoned, so nothing starts until one comes back; restart to get rid of them"
 
-    def _give_up(self, run: Run, at: int, now: float) -> None:
+    def dead_letter(self, run: Run, by: str, now: float) -> str:
+        """An operator dead-letters the record that a handler is at: the handler is abandoned. Why not, or empty."""
+        at = run.current
+        if self.abandoned(now) >= self._policy.max_abandoned:
+            return "no more handlers may be abandoned; restart the process"
+        self._tell_to_stop(run)
+        if not _stands(run, at):
+            return "its handler has just ended, or waits for what it sent"
+        self.held.discard(run)
+        self._give_up(run, at, OperatorDeadLetter(by), now)
+        return ""
+
+    def stack_of(self, run: Run) -> tuple[str, ...]:
+        """Where its handler is now: `file:line function`, innermost last."""
+        return tuple(locations(self._executor.where(run), below=WALKS))
+
+    def _give_up(self, run: Run, at: int, failure: KeepfastError, now: float) -> None:
         run.abandoned = True  # from here on its context refuses
-        timeout = HandlerTimeout(self._policy.timeout_s or 0.0, retry=self._policy.on_timeout == "retry")
-        timeout = timeout.with_traceback(self._executor.where(run))
-        other = run.stand_in(at, timeout, now)
+        failure = failure.with_traceback(self._executor.where(run))
+        other = run.stand_in(at, failure, now)
         if run.failed_record is None:
             self._lanes.replace(run, other)
-        self.counts.timed_out += 1
         self._abandon(run, now)
-        self._timed_out(run, at, now, given_up=True)
+        if isinstance(failure, HandlerTimeout):
+            self._timed_out(run, at, now, given_up=True)
         if run.sends is None:
             self._returned(other, now)
             return
         other.sending = True
         self._in_flight.stand_in(other)
-        run.sends.close(lambda failure: self._answered(other, timeout, failure))
+        run.sends.close(lambda refused: self._answered(other, failure, refused))
 
-    def _answered(self, other: Run, timeout: HandlerTimeout, failure: SinkError | None) -> None:
+    def _answered(self, other: Run, failure: KeepfastError, refused: SinkError | None) -> None:
         """Any thread: what the record sent is acknowledged, or has failed; that replaces its outcome."""
-        if failure is not None:
-            failure.raised, other.failure = timeout, failure
+        if refused is not None:
+            refused.raised, other.failure = failure, refused
         self._mailbox.post(other)
 
     def _abandon(self, run: Run, now: float) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from keepfast.core.errors import ConfigError, ControlRefused
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.spool.service import SpoolService
-from keepfast.engine.control import Answer, ControlOrder, Verb
+from keepfast.engine.control import OPERATOR, Answer, ControlOrder, Verb
 from keepfast.engine.hooks import EventHooks
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.metrics import consumer_families, hook_families, spool_families
@@ -32,6 +32,7 @@ from keepfast.http.pages import API, Pages, ServedApp
 from keepfast.http.server import HttpRequest, Response, Server, as_json, problem, server_required, start_server
 from keepfast.settings import Settings
 from keepfast.telemetry import catalogue, logs
+from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.metrics import Collision, MetricFamily, Sample, namesakes
 from keepfast.telemetry.otel import MetricsExport, exporter_from
 from keepfast.telemetry.prometheus import REGISTERED, all_process_families
@@ -48,13 +49,16 @@ from keepfast.telemetry.state import (
     Problem,
     SeekResult,
     SpoolState,
+    TimelineEvents,
 )
+from keepfast.telemetry.timeline import Timeline
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 log = logs.get_logger("keepfast.http")
 
+MAX_NAME = 100
 REPLY_TIMEOUT_S = 3.0
 """A loop usually replies within a tenth of a second."""
 
@@ -92,6 +96,8 @@ class AppParts(Protocol):
     def hooks(self) -> EventHooks | None: ...
     @property
     def missed_deadlines(self) -> int: ...
+    @property
+    def timeline(self) -> Timeline: ...
 
 
 class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,6 +105,16 @@ class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topic: str | None = None
     partition: int | None = None
+    by: str = OPERATOR
+
+
+class DeadLetterTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The record in hand to dead-letter. `by`: who decided it; it stands in the letter."""
+
+    topic: str
+    partition: int
+    offset: int
+    by: str = OPERATOR
 
 
 class SeekRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -247,13 +263,17 @@ class LocalApp(ServedApp):
 
     # -- commands: each waits for the loop's reply, and raises ControlRefused
 
-    def pause(self, consumer: str, topic: str | None = None, partition: int | None = None) -> CommandDone:
+    def pause(
+        self, consumer: str, topic: str | None = None, partition: int | None = None, *, by: str = OPERATOR
+    ) -> CommandDone:
         """Start no more records of a consumer, or of some of its partitions."""
-        return _done(self._order(consumer, "pause", topic=topic, partition=partition))
+        return _done(self._order(consumer, "pause", topic=topic, partition=partition, by=by))
 
-    def resume(self, consumer: str, topic: str | None = None, partition: int | None = None) -> CommandDone:
+    def resume(
+        self, consumer: str, topic: str | None = None, partition: int | None = None, *, by: str = OPERATOR
+    ) -> CommandDone:
         """End a pause."""
-        return _done(self._order(consumer, "resume", topic=topic, partition=partition))
+        return _done(self._order(consumer, "resume", topic=topic, partition=partition, by=by))
 
     def seek(self, consumer: str, topic: str, partition: int, to: SeekTarget, *, plan: bool = False) -> SeekResult:
         """Move a partition; returns when the new position is committed. `plan`: only say what it would do."""
@@ -323,6 +343,8 @@ class LocalApp(ServedApp):
                 return self.state()
             case ["health"]:
                 return self.health()
+            case ["events"]:
+                return TimelineEvents(events=self._parts.timeline.entries() if self._parts else ())
             case ["consumers", name]:
                 return _detail(self._thread(name))
             case ["consumers", name, "position"]:
@@ -336,10 +358,14 @@ class LocalApp(ServedApp):
                 return _set_level(_body(request, LogLevel).level)
             case ["consumers", name, "pause"]:
                 target = _body(request, PauseTarget)
-                return self.pause(name, target.topic, target.partition)
+                return self.pause(name, target.topic, target.partition, by=_name(target.by))
             case ["consumers", name, "resume"]:
                 target = _body(request, PauseTarget)
-                return self.resume(name, target.topic, target.partition)
+                return self.resume(name, target.topic, target.partition, by=_name(target.by))
+            case ["consumers", name, "dead-letter"]:
+                record = _body(request, DeadLetterTarget)
+                where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+                return _done(self._order(name, "dead_letter", **where, by=_name(record.by)))
             case ["consumers", name, "release"]:
                 return _done(self._order(name, "release", hold=_body(request, ReleaseTarget).hold))
             case ["consumers", name, "seek"]:
@@ -381,6 +407,11 @@ def _refusal(answer: Answer) -> Exception:
 
 def _body(request: HttpRequest, shape: type[B]) -> B:
     return msgspec.json.decode(request.body or b"{}", type=shape)
+
+
+def _name(by: str) -> str:
+    """Who ordered something, for events and letters."""
+    return clean_text(by)[:MAX_NAME] or OPERATOR
 
 
 def _time(text: str) -> datetime:

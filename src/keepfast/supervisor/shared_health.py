@@ -5,6 +5,7 @@ The supervisor connects to each child through a Unix socket.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -24,7 +25,16 @@ from keepfast.supervisor.process import ChildSpec
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.metrics import MetricFamily, Sample
 from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpacked
-from keepfast.telemetry.state import AppState, CommandDone, HealthReport, Positions, Problem, Reason
+from keepfast.telemetry.state import (
+    AppState,
+    CommandDone,
+    HealthReport,
+    Positions,
+    Problem,
+    Reason,
+    TimelineEvent,
+    TimelineEvents,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -109,10 +119,15 @@ class Children(ServedApp):
             return as_json(self._state())
         if parts == ["health"]:
             return as_json(self.health())
+        if parts == ["events"]:
+            return as_json(self._events())
         sockets = self._sockets.all()
         if parts[0] == "consumers" and len(parts) > 1 and "@" in parts[1]:
             parts[1], _, process = parts[1].rpartition("@")
             sockets = {number: address for number, address in sockets.items() if number == process}
+        return self._by_children(request, parts, sockets)
+
+    def _by_children(self, request: HttpRequest, parts: list[str], sockets: Mapping[str, str]) -> Response:
         seeks = parts[0] == "consumers" and parts[-1] == "seek"
         timeout_s = SEEK_TIMEOUT_S if seeks else REPLY_TIMEOUT_S
         answers = self._request_all(API + "/".join(parts), request, sockets, timeout_s)
@@ -131,6 +146,11 @@ class Children(ServedApp):
             known = ", ".join(f"{parts[1]}@{process}" for process in good)
             return problem(HTTPStatus.CONFLICT, f"Several processes have this consumer: {known}. Name one of them.")
         return answers[good[0]] if good else next(iter(answers.values()))
+
+    def _events(self) -> TimelineEvents:
+        answers = self._request_all("/api/events").values()
+        lists = [one.events for answer in answers if (one := _decoded(answer, TimelineEvents)) is not None]
+        return TimelineEvents(events=tuple(sorted(itertools.chain(*lists), key=_at)))
 
     def _state(self) -> AppState:
         states = {
@@ -181,6 +201,10 @@ class Children(ServedApp):
         with ThreadPoolExecutor(min(MAX_AT_ONCE, len(sockets))) as threads:
             answers = zip(sockets, threads.map(one, sockets.values()), strict=True)
             return {process: answer for process, answer in answers if answer is not None}
+
+
+def _at(event: TimelineEvent) -> float:
+    return event.at
 
 
 def _keyed(found: Iterable[tuple[str, Mapping[str, T]]]) -> dict[str, T]:

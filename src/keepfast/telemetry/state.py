@@ -1,7 +1,7 @@
 """The state of a running app, as the HTTP server sends it and clients read it.
 
-Times are durations in seconds at the time of the response. Of a record only topic, partition and offset are included:
-no key, value, header or exception message.
+Times are durations in seconds at the time of the response. Of a record only topic, partition and offset are included,
+and of one in hand the hash of its key and the masked message of its last error: no key, value or header.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class PartitionState(StateStruct, frozen=True, kw_only=True):
     """Why none of its records start. `stale_run`: with order by key, why some do not."""
     stale_run_s: float = 0.0
     """How long its records have waited for a handler that started before the partition was assigned."""
+    held_by: str = ""
+    """Who paused it."""
+    held_s: float = 0.0
+    """How long it has been paused by an operator."""
     closing: bool = False
     stalled_s: float = 0.0
     """How long no record has finished although there were some."""
@@ -56,10 +60,11 @@ class PartitionState(StateStruct, frozen=True, kw_only=True):
 
 
 class Hold(StateStruct, frozen=True, kw_only=True):
-    """A named reason why no record of a consumer starts."""
+    """A named reason why no record of a consumer starts. `by`: who paused it."""
 
     name: str
     for_s: float
+    by: str = ""
 
 
 class Refused(StateStruct, frozen=True, kw_only=True):
@@ -254,7 +259,11 @@ class AppState(StateStruct, frozen=True, kw_only=True):
 
 
 class LaneState(StateStruct, frozen=True, kw_only=True):
-    """A lane with work. `state`: running, waiting for a retry, or settling (being moved or dead-lettered)."""
+    """A lane with work. `state`: running, waiting for a retry, or settling (being moved or dead-lettered).
+
+    `error` and `raised_at` are of the last failed attempt, `stack` is where the handler is now (of the oldest ones).
+    `queued`: records that wait behind it in its lane.
+    """
 
     state: Literal["running", "waiting", "settling"]
     topic: str
@@ -265,6 +274,30 @@ class LaneState(StateStruct, frozen=True, kw_only=True):
     for_s: float = 0.0
     error_type: str = ""
     code: str = ""
+    error: str = ""
+    raised_at: str = ""
+    key_hash: str = ""
+    queued: int = 0
+    stack: tuple[str, ...] = ()
+
+
+class TimelineEvent(StateStruct, frozen=True, kw_only=True):
+    """Something that happened in a consumer. `at`: seconds since the epoch, of the last of `count` alike."""
+
+    number: int
+    at: float
+    event: str
+    consumer: str
+    group: str
+    text: str
+    level: Level = "ok"
+    count: int = 1
+
+
+class TimelineEvents(StateStruct, frozen=True, kw_only=True):
+    """The response of `GET /api/events`: the last events, oldest first."""
+
+    events: tuple[TimelineEvent, ...] = ()
 
 
 class ConsumerDetail(StateStruct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from keepfast.kafka.groups import KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.timeline import Timeline
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.clients import connection_of, source_of
 from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics_of, preflight
@@ -112,6 +113,7 @@ class Assembly:
         *,
         events: HandlerLoop,
         hooks: EventHooks | None,
+        timeline: Timeline,
         missed_deadlines: int,
         spool: SpoolService | None,
         recorder: RecorderFile | None,
@@ -122,6 +124,7 @@ class Assembly:
         self.clients = clients
         self.events = events
         self.hooks = hooks
+        self.timeline = timeline
         self.missed_deadlines = missed_deadlines
         self.spool = spool
         self._recorder = recorder
@@ -220,6 +223,7 @@ def assemble(
             undo.callback(recorder.close, remove=True)
         events = events or event_loop_thread()
         running = EventHooks(hooks, events) if hooks else None
+        timeline = Timeline()
         shared = _Shared(
             settings,
             clients,
@@ -228,7 +232,7 @@ def assemble(
             topics=_running_topics(specs, settings, clients),
             recorder=recorder,
             tracing=tracing,
-            observers=[*observers, *(one for one in (tracing, running) if one is not None)],
+            observers=[*observers, timeline, *(one for one in (tracing, running) if one is not None)],
         )
         threads = [_loop_thread(spec, shared) for spec in specs]
         undo.pop_all()
@@ -247,6 +251,7 @@ def assemble(
         clients,
         events=events,
         hooks=running,
+        timeline=timeline,
         missed_deadlines=missed.take(),
         spool=spool,
         recorder=recorder,

@@ -22,6 +22,7 @@ VALIDATION: Final = frozenset(
 """Codes of records that are malformed or do not match their schema."""
 UNHANDLED_EXCEPTION: Final = "UNHANDLED_EXCEPTION"
 CRASHED: Final = "CRASHED"
+OPERATOR: Final = "OPERATOR"
 
 CODES: Final[Mapping[str, str]] = {
     # The record itself
@@ -72,6 +73,7 @@ CODES: Final[Mapping[str, str]] = {
     "PERMISSION_DENIED": "The operating system refused access.",
     "CANCELLED": "The work was cancelled, but not by keepfast.",
     CRASHED: "The process died each time it had started this record: a segfault, out of memory, an exit.",
+    OPERATOR: "An operator dead-lettered the record while it was in hand.",
     UNHANDLED_EXCEPTION: "No rule matches this exception.",
 }
 """Code → meaning. Rules of users may use others."""
