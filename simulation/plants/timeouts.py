@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keepfast.core import timeouts
+from keepfast.core.errors import HandlerTimeout
 from keepfast.core.lanes import KeyLanes
 from keepfast.core.runs import Run
 from keepfast.engine.timeouts import Overdue
@@ -95,6 +96,6 @@ def does_not_wait_for_a_run_of_an_earlier_epoch(patch: Patch) -> None:
 @plant
 def gives_up_what_it_should_wait_for(patch: Patch) -> None:
     def overdue(self: Overdue, run: Run, at: int, now: float) -> None:
-        self._give_up(run, at, now)
+        self._give_up(run, at, HandlerTimeout(self._policy.timeout_s or 0.0), now)
 
     patch.set(Overdue, "_overdue", overdue)
