@@ -22,8 +22,8 @@ from keepfast.desk_page.access import (
     Access,
     AccessPolicy,
     Denied,
-    Gate,
-    Rate,
+    AccessGate,
+    RequestRate,
     RateLimiter,
     host_name,
     plain_refusal,
@@ -66,7 +66,7 @@ class Bench:
         ]
         refused = cast("Callable[[Request, Exception], Response]", plain_refusal)
         app = Starlette(routes=routes, exception_handlers={Denied: refused})
-        self.client = TestClient(Gate(app, self.access), base_url=BASE)
+        self.client = TestClient(AccessGate(app, self.access), base_url=BASE)
 
     def log_in(self, role: Role = "admin", **headers: str) -> int:
         return self.client.post("/login", headers={"x-token": self.token[role], "origin": BASE} | headers).status_code
@@ -196,7 +196,7 @@ def test_a_token_of_the_process_alone_needs_no_file() -> None:
 
 
 def test_guessing_tokens_is_slowed_down_also_for_the_right_one(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, logins=Rate(burst=3, per_minute=6))
+    bench = Bench(tmp_path, logins=RequestRate(burst=3, per_minute=6))
     for _ in range(3):
         assert bench.client.get("/api/v1/read", headers={"authorization": "Bearer guess"}).status_code == 401
     refused = bench.client.get("/api/v1/read", headers={"authorization": f"Bearer {bench.token['admin']}"})
@@ -208,7 +208,7 @@ def test_guessing_tokens_is_slowed_down_also_for_the_right_one(tmp_path: Path) -
 
 
 def test_reads_and_writes_have_rates(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, writes=Rate(burst=2, per_minute=60), reads=Rate(burst=10, per_minute=60))
+    bench = Bench(tmp_path, writes=RequestRate(burst=2, per_minute=60), reads=RequestRate(burst=10, per_minute=60))
     bearer = {"authorization": f"Bearer {bench.token['admin']}"}
     codes = [bench.client.post("/api/v1/do/mark", headers=bearer).status_code for _ in range(12)]
     assert codes == [204] * 2 + [429] * 10
@@ -219,7 +219,7 @@ def test_reads_and_writes_have_rates(tmp_path: Path) -> None:
 
 def test_a_rate_limiter_forgets_keys_and_refills() -> None:
     now = [0.0]
-    limiter = RateLimiter(Rate(burst=1, per_minute=60), lambda: now[0])
+    limiter = RateLimiter(RequestRate(burst=1, per_minute=60), lambda: now[0])
     assert limiter.take("a") == 0
     assert limiter.take("a") == 1.0
     now[0] += 0.5

@@ -21,6 +21,7 @@ CORE_DEPENDENCIES = {"click", "confluent_kafka", "msgspec"}
 # The pytest plugin is loaded by pytest only.
 # Files, or folders of files, that are imported only where their package is there.
 ALSO_ALLOWED = {
+    "desk_page": {"jinja2", "starlette", "uvicorn"},  # the extra `desk`
     "testing/pytest_plugin.py": {"pytest"},
     "kafka/kafka_python": {"kafka"},
     "demo/screen.py": {"rich"},

@@ -18,7 +18,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from keepfast.desk_page.tokens import RIGHTS, Identity, Right, Tokens, digest
+from keepfast.desk_page.tokens import RIGHTS, DeskUser, Right, Tokens, digest
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -62,7 +62,7 @@ class Denied(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class RequestRate:
     """At most `burst` at once, and `per_minute` in the long run."""
 
     burst: int
@@ -75,11 +75,11 @@ class AccessPolicy:
 
     hosts: frozenset[str] = LOOPBACK_NAMES
     https: bool = False
-    reads: Rate = Rate(burst=240, per_minute=1_200)
-    writes: Rate = Rate(burst=30, per_minute=60)
-    logins: Rate = Rate(burst=5, per_minute=6)
+    reads: RequestRate = RequestRate(burst=240, per_minute=1_200)
+    writes: RequestRate = RequestRate(burst=30, per_minute=60)
+    logins: RequestRate = RequestRate(burst=5, per_minute=6)
     """Failed ones, of one address."""
-    reveals: Rate = Rate(burst=20, per_minute=30)
+    reveals: RequestRate = RequestRate(burst=20, per_minute=30)
 
 
 class RateLimiter:
@@ -87,7 +87,7 @@ class RateLimiter:
 
     MAX_KEYS: Final = 10_000
 
-    def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: RequestRate, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -139,7 +139,7 @@ class Sessions:
     def end(self, cookie: str) -> None:
         self._sessions.pop(digest(cookie), None)
 
-    def find(self, cookie: str) -> tuple[Session, Identity] | None:
+    def find(self, cookie: str) -> tuple[Session, DeskUser] | None:
         session = self._sessions.get(digest(cookie)) if cookie else None
         if session is None:
             return None
@@ -179,7 +179,7 @@ class Access:
 
     # -- who
 
-    def identify(self, request: Request) -> Identity:
+    def identify(self, request: Request) -> DeskUser:
         """By cookie for the page, by Bearer token for the API. Raises Denied."""
         if request.url.path.startswith(API):
             return self._bearer(request)
@@ -188,13 +188,13 @@ class Access:
             raise Denied(HTTPStatus.UNAUTHORIZED, "Log in first.")
         return found[1]
 
-    def _bearer(self, request: Request) -> Identity:
+    def _bearer(self, request: Request) -> DeskUser:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Denied(HTTPStatus.UNAUTHORIZED, "Send a token of the desk: `Authorization: Bearer …`.")
         return self._identity(request, token.strip())
 
-    def _identity(self, request: Request, token: str) -> Identity:
+    def _identity(self, request: Request, token: str) -> DeskUser:
         """Raises Denied; an address that fails too often waits, whatever it sends."""
         _limit(self._logins, address(request), take=False)
         identity = self.tokens.identity(token)
@@ -219,7 +219,7 @@ class Access:
 
     # -- what
 
-    def authorize(self, request: Request, right: Right) -> Identity:
+    def authorize(self, request: Request, right: Right) -> DeskUser:
         """The identity, if it has the right. Raises Denied."""
         identity = self.identify(request)
         if not identity.may(right):
@@ -228,7 +228,7 @@ class Access:
             _limit(self._reveals, identity.name)
         return identity
 
-    def authorize_change(self, request: Request, right: Right, csrf: str) -> Identity:
+    def authorize_change(self, request: Request, right: Right, csrf: str) -> DeskUser:
         """As `authorize`, for a change: from our own page with its CSRF token, or by Bearer."""
         identity = self.authorize(request, right)
         if not request.url.path.startswith(API):
@@ -268,7 +268,7 @@ def host_name(host: str) -> str:
     return (found["name"] or found["address"]).lower().rstrip(".") if found else ""
 
 
-class Gate:
+class AccessGate:
     """The outermost ASGI app: admits requests, bounds their bodies, adds headers."""
 
     def __init__(self, app: Asgi, access: Access) -> None:

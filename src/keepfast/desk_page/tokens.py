@@ -32,7 +32,7 @@ _NAME = re.compile(r"[\w.@+-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class DeskUser:
     """Who makes a request. The name is what the audit records."""
 
     name: str
@@ -118,19 +118,19 @@ class Tokens:
         self._stored: tuple[StoredToken, ...] = ()
         self._session = (StoredToken(session[0], "admin", digest(session[1])),) if session else ()
 
-    def identity(self, token: str) -> Identity | None:
+    def identity(self, token: str) -> DeskUser | None:
         if not token or len(token) > MAX_TOKEN:
             return None
         given = digest(token)
         found = None
         for one in self.known():  # all of them are compared: the time does not depend on which one matches
             if hmac.compare_digest(one.sha256.encode(), given.encode()):
-                found = Identity(one.name, one.role)
+                found = DeskUser(one.name, one.role)
         return found
 
-    def still_valid(self, sha256: str) -> Identity | None:
+    def still_valid(self, sha256: str) -> DeskUser | None:
         """The identity of a token by its hash: for sessions, which hold no token."""
-        return next((Identity(one.name, one.role) for one in self.known() if one.sha256 == sha256), None)
+        return next((DeskUser(one.name, one.role) for one in self.known() if one.sha256 == sha256), None)
 
     def known(self) -> tuple[StoredToken, ...]:
         if self._file is not None:
