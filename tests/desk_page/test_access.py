@@ -20,11 +20,11 @@ from keepfast.desk_page.access import (
     CSP,
     SESSION_S,
     Access,
+    AccessGate,
     AccessPolicy,
     Denied,
-    AccessGate,
-    RequestRate,
     RateLimiter,
+    RequestRate,
     host_name,
     plain_refusal,
 )

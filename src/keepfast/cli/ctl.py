@@ -270,7 +270,7 @@ def release(consumer: str, hold: str, *, as_json: bool, **options: Any) -> None:
     _send("release", consumer, options, as_json=as_json, hold=hold)
 
 
-@ctl.command("dead-letter", short_help="Dead-letter a record that is in hand.")
+@ctl.command("dead-letter", short_help="Dead-letter a record that is in flight.")
 @click.argument("consumer")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
@@ -281,10 +281,10 @@ def release(consumer: str, hold: str, *, as_json: bool, **options: Any) -> None:
 def dead_letter(
     consumer: str, topic: str, partition: int, offset: int, *, yes: bool, as_json: bool, **options: Any
 ) -> None:
-    """Dead-letter one record that CONSUMER has in hand: its handler runs, or it waits for its next attempt.
+    """Dead-letter one record that CONSUMER has in flight: its handler runs, or it waits for its next attempt.
 
     A handler that runs is abandoned as by a timeout: what it has done stays, and a plain `def` runs on until it
-    returns. Records behind it continue. `keepfast ctl status CONSUMER` shows what is in hand.
+    returns. Records behind it continue. `keepfast ctl status CONSUMER` shows what is in flight.
 
     \b
     Example:

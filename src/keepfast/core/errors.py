@@ -214,7 +214,7 @@ class Reject(Signal):
 
 
 class OperatorDeadLetter(Reject):
-    """Stands in a dead letter for the decision of an operator to dead-letter a record that was in hand."""
+    """Stands in a dead letter for the decision of an operator to dead-letter a record that was in flight."""
 
     def __init__(self, by: str, last_error: str = "") -> None:
         self.by = by

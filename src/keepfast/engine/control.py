@@ -150,11 +150,11 @@ class Operator:
         )
 
     def _dead_letter(self, place: TopicPartition, offset: int, by: str, now: float) -> CommandDone | Problem:
-        """The record must be in hand: being handled, or waiting for its next attempt."""
+        """The record must be in flight: being handled, or waiting for its next attempt."""
         name = f"{place} offset {offset}"
         parts, problem = (
             self._parts,
-            f"{name} is not in hand here: no handler has it, and it does not wait for a retry.",
+            f"{name} is not in flight here: no handler has it, and it does not wait for a retry.",
         )
         run = next((run for run in parts.in_flight if _at(run, place, offset)), None)
         if run is not None and run.as_batch() is not None:

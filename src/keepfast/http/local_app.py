@@ -109,7 +109,7 @@ class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeadLetterTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The record in hand to dead-letter. `by`: who decided it; it stands in the letter."""
+    """The record in flight to dead-letter. `by`: who decided it; it stands in the letter."""
 
     topic: str
     partition: int

@@ -1,7 +1,7 @@
 """The state of a running app, as the HTTP server sends it and clients read it.
 
 Times are durations in seconds at the time of the response. Of a record only topic, partition and offset are included,
-and of one in hand the hash of its key and the masked message of its last error: no key, value or header.
+and of one in flight the hash of its key and the masked message of its last error: no key, value or header.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ CODES: Final[Mapping[str, str]] = {
     "PERMISSION_DENIED": "The operating system refused access.",
     "CANCELLED": "The work was cancelled, but not by keepfast.",
     CRASHED: "The process died each time it had started this record: a segfault, out of memory, an exit.",
-    OPERATOR: "An operator dead-lettered the record while it was in hand.",
+    OPERATOR: "An operator dead-lettered the record while it was in flight.",
     UNHANDLED_EXCEPTION: "No rule matches this exception.",
 }
 """Code → meaning. Rules of users may use others."""

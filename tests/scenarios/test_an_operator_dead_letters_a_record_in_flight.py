@@ -1,5 +1,5 @@
 """A record that waits for its next attempt, and one whose handler hangs: an operator dead-letters each, and what was
-behind it continues. The control API shows what is in hand: error, stack, key and queue, and who paused what.
+behind it continues. The control API shows what is in flight: error, stack, key and queue, and who paused what.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_an_operator_dead_letters_a_waiting_and_a_hanging_record(kafka: TopicAdm
                 for key, value in ((b"a", b"fails"), (b"a", b"behind a"), (b"b", b"hangs"), (b"b", b"behind b"))
             ],
         )
-        wait_until(lambda: lanes("waiting") and lanes("running"), "both are in hand")
+        wait_until(lambda: lanes("waiting") and lanes("running"), "both are in flight")
         [waiting], [running_lane] = lanes("waiting"), lanes("running")
         assert (waiting["error_type"], waiting["queued"]) == ("ConnectionError", 1)
         assert "no route to the carrier" in waiting["error"]
@@ -69,7 +69,7 @@ def test_an_operator_dead_letters_a_waiting_and_a_hanging_record(kafka: TopicAdm
             assert status == 200, done
         wait_until(lambda: {b"behind a", b"behind b"} <= set(seen), "what was behind them continues")
         _, gone = call(running, "consumers/work/dead-letter", topic=name, partition=0, offset=99)
-        assert "not in hand" in gone["error"]
+        assert "not in flight" in gone["error"]
         wait_until(lambda: running.loop.counts.total().dead_lettered == 2, "two letters")
         _, listed = call(running, "events")
         texts = [one["text"] for one in listed["events"]]
