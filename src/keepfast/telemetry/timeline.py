@@ -120,7 +120,7 @@ def _hold(event: events.Held | events.Released, hold: str, by: str) -> str:
     what = f"{event.topic}[{event.partition}]" if event.topic else "The consumer"
     who = f" by {by}" if by else ""
     if isinstance(event, events.Released):
-        return f"{what} goes on: {hold} was released{who}"
+        return f"{what} continues: {hold} was released{who}"
     return f"{what} is held{who}: {HOLDS.get(hold, hold)}"
 
 
