@@ -9,7 +9,10 @@ import struct
 import time
 from collections.abc import Sequence
 
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, wait_until
+
+NOT_LEADER = 6
+"""What a broker answers while it is becoming the leader of a new partition."""
 
 RawHeaders = Sequence[tuple[bytes, bytes | None]]
 
@@ -21,11 +24,15 @@ def produce_raw(
     batch = _batch(value, key, headers)
     body = struct.pack(">hhi", -1, -1, 10_000)  # no transaction, acks=all, time-out
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
-    answer = _asked(bootstrap, 0, 3, body)
     at = 4 + 2 + len(topic) + 4 + 4  # topics, name, partitions, partition number
-    error, offset = struct.unpack_from(">hq", answer, at)
+
+    def written() -> tuple[int, int] | None:
+        error, offset = struct.unpack_from(">hq", _asked(bootstrap, 0, 3, body), at)
+        return None if error == NOT_LEADER else (error, offset)
+
+    error, offset = wait_until(written, "the partition has a leader") or (NOT_LEADER, -1)
     assert error == 0, f"the broker refused the record: error {error}"
-    return int(offset)
+    return offset
 
 
 def evict(bootstrap: str, group: str, member: str) -> None:
