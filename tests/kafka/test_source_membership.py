@@ -70,6 +70,19 @@ def test_a_member_without_a_name_leaves_in_any_case(topic: Topic, join: Join) ->
     drive([two], lambda: len(two.owned) == 2, timeout_s=SESSION_MS / 2_000)
 
 
+def test_a_group_whose_members_have_another_assignor_names_the_setting_that_joins_it(topic: Topic, join: Join) -> None:
+    name, group = topic(partitions=2), new_group()
+    spring = join(name, group, assignor="range", group_protocol="classic")
+    drive([spring], lambda: len(spring.owned) == 2)
+    ours = join(name, group, assignor="cooperative-sticky", group_protocol="classic")
+    drive([spring, ours], lambda: ours.errors)
+    error, _ = ours.errors[0]
+    assert (error.fault, error.code) == (Fault.FATAL, "INCONSISTENT_GROUP_PROTOCOL")
+    assert 'assignor="range"' in str(error)
+    also = join(name, group, assignor="range", group_protocol="classic")
+    drive([spring, also], lambda: len(also.owned) == 1)
+
+
 def test_a_reader_by_pattern_soon_finds_a_topic_that_it_took_for_missing(kafka: KafkaBroker, join: Join) -> None:
     """Otherwise the client looks again after five minutes."""
     name = f"appears-{uuid.uuid4().hex}"

@@ -17,7 +17,7 @@ from keepfast.deadletters.letter import (
     Headers,
     Letter,
 )
-from keepfast.deadletters.spring import short_name
+from keepfast.deadletters.spring_letters import short_name
 
 
 @dataclass(frozen=True, slots=True)

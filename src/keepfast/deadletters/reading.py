@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from keepfast.core.records import Record
-from keepfast.deadletters import checked, envelope, foreign, inline, nested, ours, spring
+from keepfast.deadletters import checked, envelope, foreign, inline, nested, ours, spring, spring_letters
 from keepfast.deadletters.fingerprint import fingerprint
 from keepfast.deadletters.letter import Bytes, Headers, Letter
 
@@ -32,11 +32,24 @@ def _read(key: Bytes, value: Bytes, headers: Headers) -> Letter:
     for name, _ in reversed(headers):
         if name in (ours.LETTER_ID, ours.ORIGINAL_HEADERS):
             return _own(key, value, headers)
-        if name == spring.TOPIC:
-            return spring.read_foreign(key, value, headers)
+        if name in spring_letters.MARKS and spring_letters.is_letter(spring_letters.MARKS[name], headers):
+            return _replayed(spring_letters.read(spring_letters.MARKS[name], key, value, headers))
         if name in _MARKS:
-            return foreign.read(_MARKS[name], key, value, headers)
+            return _replayed(foreign.read(_MARKS[name], key, value, headers))
     return _from_value(key, value, headers)
+
+
+def _replayed(letter: Letter) -> Letter:
+    """A letter of another program about a record that we replayed: how often, and without our headers."""
+    kept = tuple(pair for pair in letter.headers if not ours.is_ours(pair[0]))
+    if len(kept) == len(letter.headers):
+        return letter
+    return replace(
+        letter,
+        headers=kept,
+        replay_count=ours.replays(letter.headers),
+        replayed_from=ours.replayed_from(letter.headers),
+    )
 
 
 def _own(key: Bytes, value: Bytes, headers: Headers) -> Letter:

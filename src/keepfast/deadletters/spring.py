@@ -2,6 +2,8 @@
 
 Texts are UTF-8; the partition is 4 bytes, offset and timestamp are 8 bytes, big-endian and signed. Fields without a
 Spring name follow under our own names, and last the number of original headers at the front.
+
+Letters of Spring itself are read in `spring_letters`.
 """
 
 from __future__ import annotations
@@ -113,27 +115,6 @@ def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:
     )
 
 
-def read_foreign(key: Bytes, value: Bytes, headers: Headers) -> Letter:
-    """A letter written by Spring. Headers named `kafka_dlt-…` are Spring's, the others the original's.
-
-    Spring wraps what a listener raises, so the cause is more specific than the exception.
-    """
-    fields = dict(headers)  # of several the last, which Spring has added
-    error_class, cause = _name(fields, CLASS), _name(fields, CAUSE)
-    wrapped = cause and error_class.endswith(".ListenerExecutionFailedException")
-    real = cause if wrapped else error_class
-    return Letter(
-        **_read_spring(fields),
-        key=key,
-        value=value,
-        headers=tuple(pair for pair in headers if not pair[0].startswith(ours.SPRING_PREFIX)),
-        error_type=short_name(real),
-        error_class=real,
-        error_cause="" if wrapped else cause,
-        format="spring",
-    )
-
-
 def _read_spring(fields: dict[str, Bytes]) -> dict[str, Any]:
     return {
         "topic": checked.topic(checked.utf8(fields.get(TOPIC), 1_000)),
@@ -145,11 +126,6 @@ def _read_spring(fields: dict[str, Bytes]) -> dict[str, Any]:
         "error_message": checked.utf8(fields.get(MESSAGE), MAX_MESSAGE),
         "stack_trace": checked.utf8(fields.get(STACK), MAX_STACK),
     }
-
-
-def short_name(error_class: str) -> str:
-    """`java.lang.IllegalStateException` → `IllegalStateException`."""
-    return error_class.rpartition(".")[2]
 
 
 def _listed(fields: Bytes) -> object:

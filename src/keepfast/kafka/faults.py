@@ -75,6 +75,10 @@ REMEDIES: Final = {
     Fault.MISSING: "Check the name, or create the topic.",
 }
 
+OTHER_ASSIGNOR: Final = (
+    'The group has members with another assignor; those of Java and Spring use "range" unless configured otherwise.'
+    ' Set assignor="range" (KEEPFAST_CONSUMER_ASSIGNOR=range), or give this consumer a group of its own.'
+)
 NO_RIGHT: Final = (
     "Grant this user the right (kafka-acls.sh --add); `keepfast doctor` lists the rights that an app needs."
 )
@@ -161,8 +165,14 @@ def _read(what: str, trouble: KafkaError | BaseException) -> tuple[str, Fault, s
         return f"Could not {what}: {trouble}", Fault.FATAL, type(trouble).__name__
     fault = fault_of(error)
     text = f"Could not {what}: {_clean_text(error.str())} ({error.name()})."
-    remedy = NO_RIGHT if error.name().endswith("_AUTHORIZATION_FAILED") else REMEDIES.get(fault)
+    remedy = _remedy(error.name(), fault)
     return f"{text} {remedy}" if remedy else text, fault, error.name()
+
+
+def _remedy(name: str, fault: Fault) -> str | None:
+    if name == "INCONSISTENT_GROUP_PROTOCOL":
+        return OTHER_ASSIGNOR
+    return NO_RIGHT if name.endswith("_AUTHORIZATION_FAILED") else REMEDIES.get(fault)
 
 
 CLIENT_ERRORS: Final = (KafkaException, RuntimeError, ValueError, TypeError)

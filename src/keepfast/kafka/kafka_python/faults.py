@@ -7,7 +7,7 @@ from typing import Final
 from kafka import errors
 
 from keepfast.core.errors import Fault, SinkError, SourceError
-from keepfast.kafka.faults import REMEDIES
+from keepfast.kafka.faults import OTHER_ASSIGNOR, REMEDIES
 
 # By name, because not every version has every class. Errors in no list are treated as transient: retrying is harmless,
 # giving up is not.
@@ -80,5 +80,6 @@ def sink_error(what: str, error: BaseException) -> SinkError:
 
 def _text(what: str, error: BaseException, fault: Fault) -> str:
     text = f"Could not {what}: {str(error) or type(error).__name__}."
-    remedy = REMEDIES.get(fault)
+    inconsistent = isinstance(error, errors.InconsistentGroupProtocolError)
+    remedy = OTHER_ASSIGNOR if inconsistent else REMEDIES.get(fault)
     return f"{text} {remedy}" if remedy else text
