@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from keepfast.core.replays import ReplayMark
 from keepfast.deadletters import envelope, nested
 from keepfast.deadletters.inline import DEEPEST
 from keepfast.deadletters.letter import Attempted
@@ -238,7 +239,7 @@ def test_an_envelope_says_what_where_and_why() -> None:
 
 
 def test_the_nested_format_groups_the_same_facts() -> None:
-    fields = read(nested.write(letter(replay_count=2, replayed_from="g/t/0/1")))
+    fields = read(nested.write(letter(replay=ReplayMark("g/t/0/1", "r", 2))))
     assert list(fields) == ["original_message", "original_encoding", "reason", "error", "metadata"]
     assert (fields["original_message"], fields["reason"]) == ({"a": 1}, "failed 2 times")
     assert fields["error"] == {
@@ -258,7 +259,7 @@ def test_the_nested_format_groups_the_same_facts() -> None:
     assert fields["metadata"]["consumer_group"] == "payments.charge"
     assert (fields["metadata"]["replay_count"], fields["metadata"]["replayed_from"]) == (2, "g/t/0/1")
     flat = {name: value for name, value in nested.flattened(fields).items() if name != "original_bytes"}
-    assert flat == envelope.fields_of(letter(replay_count=2, replayed_from="g/t/0/1"))
+    assert flat == envelope.fields_of(letter(replay=ReplayMark("g/t/0/1", "r", 2)))
 
 
 def test_a_record_without_a_timestamp_says_so() -> None:

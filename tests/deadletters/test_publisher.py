@@ -80,18 +80,26 @@ def test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on() -> No
     own = [
         ("trace", b"1"),
         ("trace", None),
-        ("keepfast-replay-count", b"2"),
-        ("keepfast-letter-id", b"g/orders.payment.v1/3/9"),
+        ("keepfast-letter-id", b"from a letter that was copied"),
+        ("keepfast-replay", b"g/orders.payment.v1/3/9;r;2"),
     ]
     outgoing = publisher().letter(case_of(b"1", headers=own), ValueError(), DeadLetter("why", "CODE"))
-    assert [name for name, _ in outgoing.headers] == ["trace", "trace", "keepfast-letter-id", "keepfast-error-code"]
+    assert [name for name, _ in outgoing.headers] == [
+        "trace",
+        "trace",
+        "keepfast-letter-id",
+        "keepfast-error-code",
+        "keepfast-replay",
+    ]
     assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (2, "g/orders.payment.v1/3/9")
 
 
-@pytest.mark.parametrize("count", [b"", b"-1", b"1e3", b"\xb2", b"9" * 30, None, b"1 ", b"0x1"])
-def test_a_replay_count_that_is_none_counts_as_none(count: bytes | None) -> None:
+@pytest.mark.parametrize("count", [b"", b"-1", b"1e3", b"\xb2", b"9" * 30, None, b"1 ", b"0x1", b"0"])
+def test_a_replay_that_is_none_counts_as_none(count: bytes | None) -> None:
     outgoing = publisher().letter(
-        case_of(b"1", headers=[("keepfast-replay-count", count)]), ValueError(), DeadLetter("why", "CODE")
+        case_of(b"1", headers=[("keepfast-replay", count and b"g/t/0/1;r;" + count)]),
+        ValueError(),
+        DeadLetter("why", "CODE"),
     )
     assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (0, "")
 

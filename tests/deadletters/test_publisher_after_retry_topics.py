@@ -18,7 +18,7 @@ from tests.support.letters import TOPIC, headers, keys, values
 RETRY = f"{TOPIC}.g.retry.5s"
 TIERS = Tiers(group="g", delays_s=(5,), topics={RETRY: Tier(RETRY, TOPIC, 5, 12)})
 SENT_MS, MOVED_S = 1_600_000_000_000, 1_700_000_000.0
-REPLAYED = (("keepfast-replay-count", b"2"), ("keepfast-letter-id", b"g/t/0/1"))
+REPLAYED = (("keepfast-replay", b"g/t/0/1;r;2"),)
 
 
 def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: bool = True) -> FailedRecord:

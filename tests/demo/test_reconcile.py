@@ -10,7 +10,7 @@ import pytest
 
 from keepfast.core.events import Discarded, Lost, Revoked
 from keepfast.core.records import Record, TopicPartition
-from keepfast.deadletters import ours
+from keepfast.core.replays import ReplayMark
 from keepfast.demo.orders import OrderPlan
 from keepfast.demo.reconcile import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
 from keepfast.demo.shop import ORDERS
@@ -34,7 +34,7 @@ def order(number: int) -> bytes:
 
 def record(partition: int, offset: int, value: object, *, key: bytes = b"ada", replays: int = 0) -> Record:
     content = value if isinstance(value, bytes) else json.dumps(value).encode()
-    headers = ((ours.REPLAY_COUNT, str(replays).encode()),) if replays else ()
+    headers = (ReplayMark("case", "run", replays).header,) if replays else ()
     return Record(ORDERS, partition, offset, key, content, headers, None)
 
 

@@ -20,7 +20,7 @@ from keepfast.core.verdicts import DeadLetter, RetryAfter
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
-from keepfast.desk.causes import Cause
+from keepfast.desk.letter_causes import Cause
 from keepfast.supervisor.supervisor import ChildExited, ChildStarted
 from keepfast.telemetry.event_log import event_line
 

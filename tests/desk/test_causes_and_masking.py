@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from keepfast.desk.causes import by_cause
+from keepfast.desk.letter_causes import by_cause
 from keepfast.desk.masking import frames, shape
 from tests.desk.letter_topics import Stock, letter_topic
 from tests.support.letters import compact_json, letter

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from keepfast.core.records import Headers, Record
+from keepfast.core.replays import ReplayMark
 from keepfast.deadletters.letter import (
     MAX_ATTEMPTS,
     MAX_MESSAGE,
@@ -83,8 +84,10 @@ letters = st.builds(
     handler=_text(MAX_NAME),
     app_version=_text(MAX_NAME),
     trace_id=st.text("0123456789abcdef", min_size=32, max_size=32),
-    replay_count=st.integers(0, 1_000_000),
-    replayed_from=_text(MAX_NAME),
+    replay=st.none()
+    | st.builds(
+        ReplayMark, st.text("gt/0;", min_size=1, max_size=20), st.text("r0", min_size=1), st.integers(1, 1_000_000)
+    ),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.replays import REPLAY
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import (
     MAX_ATTEMPTS,
@@ -67,9 +68,9 @@ LETTER = Letter(
     app_version="1.4.0",
 )
 OUR_HEADERS = {
-    ours.LETTER_ID: "On a letter its id, `<group>/<topic>/<partition>/<offset>`; on a replayed record its letter's.",
+    ours.LETTER_ID: "Its id, `<group>/<topic>/<partition>/<offset>`.",
     ours.ERROR_CODE: "The code, so that letters can be filtered without parsing them.",
-    ours.REPLAY_COUNT: "On a replayed record: how often it was replayed.",
+    REPLAY: "On a replayed record, and on its letter if it fails again: `<case>;<run>;<how often it was replayed>`.",
     ours.ORIGINAL_HEADERS: "In the format `headers`: how many headers at the front are the original's.",
 }
 

@@ -16,7 +16,7 @@ from keepfast.cli.dlq_replay import Rate, ReplayRequest, replay_letters
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import console, table
 from keepfast.core.errors import KeepfastError
-from keepfast.desk.causes import by_cause
+from keepfast.desk.letter_causes import by_cause
 from keepfast.desk.letter_topic import LetterTopic
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy
 from keepfast.desk.selection import Offsets, Selection, StoredLetter

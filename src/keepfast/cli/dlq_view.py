@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from keepfast.deadletters.checked import iso
-from keepfast.desk.causes import Cause
+from keepfast.desk.letter_causes import Cause
 from keepfast.desk.masking import field_name, frames, masked_text, shape
 from keepfast.desk.selection import StoredLetter
 from keepfast.telemetry.clean import clean_text, escaped, masked_tree

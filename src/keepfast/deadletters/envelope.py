@@ -9,11 +9,9 @@ from keepfast.deadletters.checked import iso
 from keepfast.deadletters.letter import (
     MAX_ATTEMPTS,
     MAX_GROUP,
-    MAX_ID,
     MAX_MESSAGE,
     MAX_NAME,
     MAX_REASON,
-    MAX_REPLAY_COUNT,
     MAX_STACK,
     TIMESTAMP_TYPES,
     Attempted,
@@ -97,8 +95,6 @@ def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter
         handler=_name(fields, "handler"),
         app_version=_name(fields, "app_version"),
         trace_id=_name(fields, "trace_id"),
-        replay_count=checked.whole(fields.get("replay_count"), MAX_REPLAY_COUNT) or 0,
-        replayed_from=checked.text(fields.get("replayed_from"), MAX_ID),
         format="envelope",
     )
 

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Final, Literal
 
 from keepfast.core.policies import LetterFormat
+from keepfast.core.replays import ReplayMark
 
 ForeignFormat = Literal["spring", "connect", "streams", "share", "unknown"]
 AnyFormat = LetterFormat | ForeignFormat
@@ -25,7 +26,6 @@ MAX_ID = 2_000
 MAX_ATTEMPTS = 50
 """Attempts listed individually: the first few and the last ones. `retry_count` counts all of them."""
 FIRST_ATTEMPTS = 5
-MAX_REPLAY_COUNT = 1_000_000
 
 Bytes = bytes | None
 Headers = tuple[tuple[str, Bytes], ...]
@@ -78,11 +78,19 @@ class Letter:
     handler: str = ""
     app_version: str = ""
     trace_id: str = ""
-    replay_count: int = 0
-    """How often the record had been replayed before."""
-    replayed_from: str = ""
-    """The id of the letter that it was replayed from the last time."""
+    replay: ReplayMark | None = None
+    """The replay that the record came from; None if it had not been replayed."""
     format: AnyFormat = "unknown"
+
+    @property
+    def replay_count(self) -> int:
+        """How often the record had been replayed before."""
+        return self.replay.n if self.replay is not None else 0
+
+    @property
+    def replayed_from(self) -> str:
+        """The case that it was replayed for."""
+        return self.replay.case if self.replay is not None else ""
 
     @property
     def id(self) -> str:
@@ -143,5 +151,4 @@ def within_limits(letter: Letter) -> Letter:
         attempts=tuple(Attempted(one.at_ms, one.error_type[:MAX_NAME]) for one in attempts),
         handler=letter.handler[:MAX_NAME],
         app_version=letter.app_version[:MAX_NAME],
-        replayed_from=letter.replayed_from[:MAX_ID],
     )

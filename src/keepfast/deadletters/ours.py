@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from keepfast.core.replays import REPLAY, ReplayMark
 from keepfast.deadletters import checked
-from keepfast.deadletters.letter import MAX_GROUP, MAX_ID, MAX_REPLAY_COUNT, Bytes, Headers, Letter
+from keepfast.deadletters.letter import MAX_GROUP, MAX_ID, Bytes, Headers, Letter
 
 PREFIX: Final = "keepfast-"
 SPRING_PREFIX: Final = "kafka_dlt-"
 
 LETTER_ID: Final = "keepfast-letter-id"
-"""On a letter its own id, on a replayed record that of the letter it came from."""
 ERROR_CODE: Final = "keepfast-error-code"
-REPLAY_COUNT: Final = "keepfast-replay-count"
 ORIGINAL_HEADERS: Final = "keepfast-original-headers"
 """How many headers at the front are the original's. Only on letters in the format `headers`."""
 TRACEPARENT: Final = "traceparent"
@@ -46,19 +45,15 @@ def original_count(headers: Sequence[tuple[str, Bytes]]) -> int | None:
 
 
 def only_id(letter: Letter) -> Headers:
-    """The headers of the smallest letter: the original ones, then its id, and the count of replays if there were some.
-
-    In this order: on a replayed record the id comes last.
-    """
-    count = [(REPLAY_COUNT, str(letter.replay_count))] if letter.replay_count else []
-    return (*letter.headers, *encoded([(LETTER_ID, letter.id), *count]))
+    """The headers of the smallest letter: the original ones, its id, and the replay that the record came from."""
+    return (*letter.headers, *encoded([(LETTER_ID, letter.id)]), *replay_header(letter))
 
 
 def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
     """Read a letter with headers of `only_id`; None if it is not one."""
     count = next((index for index, (name, _) in enumerate(headers) if is_ours(name)), len(headers))
     names = [name for name, _ in headers[count:]]
-    if names not in ([LETTER_ID], [LETTER_ID, REPLAY_COUNT]):
+    if names not in ([LETTER_ID], [LETTER_ID, REPLAY]):
         return None
     parts = checked.utf8(headers[count][1], MAX_ID).rsplit("/", 3)
     if len(parts) < 4 or checked.topic(parts[1]) is None:
@@ -75,7 +70,6 @@ def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
         value=value,
         headers=headers[:count],
         group=parts[0][:MAX_GROUP],
-        replay_count=replays(headers),
         format="headers",
     )
 
@@ -86,19 +80,18 @@ def is_ours(name: str) -> bool:
 
 def replays(headers: Sequence[tuple[str, Bytes]]) -> int:
     """How often this record was replayed."""
-    return checked.digits(last(headers, REPLAY_COUNT), MAX_REPLAY_COUNT) or 0
+    mark = ReplayMark.of(headers)
+    return mark.n if mark is not None else 0
 
 
-def replayed_from(headers: Sequence[tuple[str, Bytes]]) -> str:
-    """The letter that this record was replayed from; empty if it was not."""
-    return checked.utf8(last(headers, LETTER_ID), MAX_ID) if replays(headers) else ""
+def for_replay(letter: Letter, mark: ReplayMark) -> Headers:
+    """The headers of a replayed record: the original ones, and ours last."""
+    return (*letter.headers, mark.header)
 
 
-def for_replay(letter: Letter, fallback_id: str) -> Headers:
-    """The headers of a replayed record: the original ones, then ours."""
-    count = min(letter.replay_count + 1, MAX_REPLAY_COUNT)
-    own = {REPLAY_COUNT: str(count), LETTER_ID: letter.id or fallback_id}
-    return (*letter.headers, *encoded(own.items()))
+def replay_header(letter: Letter) -> Headers:
+    """On the letter of a replayed record: the header that the record had."""
+    return () if letter.replay is None else (letter.replay.header,)
 
 
 def encoded(texts: Iterable[tuple[str, str]]) -> Headers:

@@ -9,6 +9,7 @@ from keepfast.core.errors import KeepfastError, error_class, error_type
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Sink, Spool
 from keepfast.core.records import Outgoing, Record
+from keepfast.core.replays import ReplayMark
 from keepfast.core.retry_topics import original, source_of
 from keepfast.core.runs import FailedRecord
 from keepfast.core.verdicts import DeadLetter
@@ -125,8 +126,7 @@ class Publisher:
             handler=self._handler,
             app_version=self._app_version,
             trace_id=checked.trace_id(ours.last(headers, ours.TRACEPARENT)),
-            replay_count=ours.replays(record.headers),
-            replayed_from=ours.replayed_from(record.headers),
+            replay=ReplayMark.of(record.headers),
             format=self._form,
         )
 

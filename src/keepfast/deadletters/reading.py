@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from keepfast.core.records import Record
+from keepfast.core.replays import REPLAY, ReplayMark
 from keepfast.deadletters import checked, envelope, foreign, inline, nested, ours, spring, spring_letters
 from keepfast.deadletters.fingerprint import fingerprint
 from keepfast.deadletters.letter import Bytes, Headers, Letter
@@ -20,12 +21,15 @@ def read(record: Record) -> Letter:
     producer that forges such headers, or a payload that looks like a letter, is not mistaken for one.
     """
     letter = _read(record.key, record.value, record.headers)
-    changes: dict[str, str] = {}
+    changes: dict[str, Any] = {}
+    if any(name == REPLAY for name, _ in record.headers):
+        changes["replay"] = ReplayMark.of(record.headers)
+        changes["headers"] = tuple(pair for pair in letter.headers if pair[0] != REPLAY)
     if not letter.fingerprint and (letter.error_class or letter.error_type):
         changes["fingerprint"] = fingerprint(letter.error_class or letter.error_type, letter.error_message)
     if not letter.trace_id:
         changes["trace_id"] = checked.trace_id(ours.last(letter.headers, ours.TRACEPARENT))
-    return replace(letter, **changes) if any(changes.values()) else letter  # type: ignore[arg-type]
+    return replace(letter, **changes) if any(changes.values()) or "headers" in changes else letter
 
 
 def _read(key: Bytes, value: Bytes, headers: Headers) -> Letter:

@@ -15,11 +15,9 @@ from keepfast.deadletters import checked, envelope, ours
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.letter import (
     MAX_GROUP,
-    MAX_ID,
     MAX_MESSAGE,
     MAX_NAME,
     MAX_REASON,
-    MAX_REPLAY_COUNT,
     MAX_STACK,
     Bytes,
     Headers,
@@ -81,8 +79,6 @@ def _ours(letter: Letter) -> Headers:
         "keepfast-handler": letter.handler,
         "keepfast-app-version": letter.app_version,
         "keepfast-trace-id": letter.trace_id,
-        ours.REPLAY_COUNT: str(letter.replay_count) if letter.replay_count else "",
-        "keepfast-replayed-from": letter.replayed_from,
     }
     always = (ours.LETTER_ID, ours.ERROR_CODE)
     return ours.encoded((name, text) for name, text in texts.items() if text or name in always)
@@ -109,8 +105,6 @@ def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:
         handler=_name(fields, "keepfast-handler"),
         app_version=_name(fields, "keepfast-app-version"),
         trace_id=_name(fields, "keepfast-trace-id"),
-        replay_count=checked.digits(fields.get(ours.REPLAY_COUNT), MAX_REPLAY_COUNT) or 0,
-        replayed_from=checked.utf8(fields.get("keepfast-replayed-from"), MAX_ID),
         format="headers",
     )
 

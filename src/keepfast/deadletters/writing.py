@@ -24,7 +24,7 @@ def write(letter: Letter, form: LetterFormat) -> tuple[Bytes, Headers]:
         case "nested":
             return nested.write(letter), (*letter.headers, *_marks(letter))
         case "headers":
-            return letter.value, spring.write(letter)
+            return letter.value, (*spring.write(letter), *ours.replay_header(letter))
         case other:
             assert_never(other)
 
@@ -34,7 +34,7 @@ def shrunk(outgoing: Outgoing) -> Outgoing:
 
     Removed in this order: the stack, the message (its beginning is kept), attempts and reason; then, because base64
     makes a value a third larger, a JSON letter becomes one in the format `headers`, which holds the value unchanged;
-    finally only the id of our own headers is kept (and the count of replays).
+    finally only the id of our own headers is kept (and the header of a replay).
     """
     letter = read(Record(outgoing.topic, 0, 0, outgoing.key, outgoing.value, tuple(outgoing.headers), None))
     form = letter.format
@@ -68,4 +68,5 @@ def other_form(outgoing: Outgoing, error: SinkError) -> Outgoing | None:
 
 
 def _marks(letter: Letter) -> Headers:
-    return ours.encoded([(ours.LETTER_ID, letter.id), (ours.ERROR_CODE, letter.error_code)])
+    marks = [(ours.LETTER_ID, letter.id), (ours.ERROR_CODE, letter.error_code)]
+    return (*ours.encoded(marks), *ours.replay_header(letter))

@@ -19,7 +19,7 @@ from rich.text import Text
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.shop import LANES
-from keepfast.desk.causes import Cause
+from keepfast.desk.letter_causes import Cause
 
 WIDTH = 100
 _MOODS = {"good": "green", "bad": "yellow", "plain": "default"}

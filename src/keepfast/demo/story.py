@@ -21,7 +21,7 @@ from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
 from keepfast.demo.shop import ORDERS, SHIPMENTS, app
-from keepfast.desk.causes import Cause, by_cause
+from keepfast.desk.letter_causes import Cause, by_cause
 from keepfast.desk.letter_topic import LetterTopic
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection

@@ -11,9 +11,11 @@ from typing import Final, Literal
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import Outgoing
+from keepfast.core.replays import ReplayMark
 from keepfast.core.retry_topics import Past, RetryOrigin, encode
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import TIMESTAMP_TYPES, Headers, Letter
+from keepfast.desk.cases import case_id
 from keepfast.desk.letter_topic import LetterTopic
 from keepfast.desk.selection import StoredLetter
 
@@ -128,7 +130,8 @@ class ReplayRouter:
             if record in self._routed:
                 return COPY
             self._routed.add(record)
-        headers = ours.for_replay(letter, f"{stored.place.topic}/{stored.place.partition}/{stored.offset}")
+        case = case_id(letter, stored.place.topic, stored.place.partition, stored.offset)
+        headers = ours.for_replay(letter, ReplayMark(case, "replay", letter.replay_count + 1))
         return Outgoing(
             topic=topic,
             value=letter.value,

@@ -244,6 +244,15 @@ class KafkaAdmin:
         text = f"Topic {name} was created, but the cluster does not list it after {timeout_s:g} s."
         raise SourceError(text, fault=Fault.RETRY, code="NOT_SHOWN")
 
+    def delete_records(self, topic: str, offsets: Mapping[int, int], timeout_s: float) -> None:
+        """Delete the records of each partition below an offset."""
+        below = [ClientPlace(topic, partition, offset) for partition, offset in offsets.items()]
+        for future in self._client.delete_records(below, request_timeout=timeout_s).values() if below else ():
+            try:
+                _wait(future, timeout_s)
+            except CLIENT_ERRORS as error:
+                raise source_error(f"delete records of topic {topic}", error) from error
+
     def _cluster(self, timeout_s: float) -> ClusterMetadata:
         found = self._list_topics(timeout_s)
         if not self._has_controller and not self.embedded:

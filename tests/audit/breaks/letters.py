@@ -8,7 +8,7 @@ from typing import Any, Final
 from keepfast.core import names, policies
 from keepfast.core.errors import SinkError
 from keepfast.deadletters import envelope, inline, nested, ours, spring
-from keepfast.desk import causes
+from keepfast.desk import letter_causes as causes
 from keepfast.desk.replay import Replay
 from keepfast.engine import forwarding
 from keepfast.engine.forwarding import Forwarder, Settled
@@ -172,8 +172,8 @@ def every_letter_is_left_out() -> None:
 
 @breaks("REPLAYED")
 def a_replay_loses_the_original_headers() -> None:
-    def for_replay(letter: Any, fallback_id: str) -> Any:
-        return before(letter, fallback_id)[len(letter.headers) :]
+    def for_replay(letter: Any, mark: Any) -> Any:
+        return before(letter, mark)[len(letter.headers) :]
 
     before = replace(ours, "for_replay", for_replay)
 

@@ -1,0 +1,63 @@
+"""What the runtime and the desk share about replayed records: the header that such a record carries, and the fact that
+says what became of it.
+
+The header is `keepfast-replay: <case>;<run>;<n>`, always the last one. It travels through retry topics, and is copied
+to the letter if the record fails again. It is untrusted input: a record is reported only by the group and for the topic
+that its case names, and the desk believes a case only if it knows the send.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from keepfast.core.records import Headers, Outgoing
+from keepfast.core.retry_topics import digits, utf8
+
+REPLAY: Final = "keepfast-replay"
+MAX_HEADER: Final = 2_000
+MAX_N: Final = 1_000_000
+DESK_TOPIC: Final = "keepfast.desk"
+"""The default name."""
+OUTCOME: Final = "outcome"
+
+OutcomeKind = Literal["succeeded", "discarded"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMark:
+    """Which replay of which case a record is; `n` counts the replays of the case from 1."""
+
+    case: str
+    run: str
+    n: int
+
+    @classmethod
+    def of(cls, headers: Headers) -> ReplayMark | None:
+        """The mark in these headers, the last one if there are several; None if there is none that is valid."""
+        return next((cls.parse(value) for name, value in reversed(headers) if name == REPLAY), None)
+
+    @classmethod
+    def parse(cls, value: bytes | None) -> ReplayMark | None:
+        parts = utf8(value, MAX_HEADER).rsplit(";", 2)
+        n = digits(parts[2].encode(), MAX_N) if len(parts) == 3 else None
+        if not n or not all(parts) or len(value or b"") > MAX_HEADER:
+            return None
+        return cls(parts[0], parts[1], n)
+
+    @property
+    def header(self) -> tuple[str, bytes]:
+        return REPLAY, f"{self.case};{self.run};{self.n}".encode()
+
+    def is_about(self, group: str, topic: str) -> bool:
+        """Whether the case belongs to this group and is about a record of this topic."""
+        return self.case.startswith(f"{group}/{topic}/")
+
+
+def outcome_record(desk_topic: str, mark: ReplayMark, kind: OutcomeKind, *, at_ms: int, code: str = "") -> Outgoing:
+    """The fact that says what became of a replayed record."""
+    fields = {"outcome": kind, "at": at_ms} | ({"code": code} if code else {})
+    return Outgoing(
+        desk_topic, json.dumps(fields).encode(), key=f"{OUTCOME}/{mark.case}/{mark.run}".encode(), partition=0
+    )

@@ -1,0 +1,64 @@
+"""Which cases are meant."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from keepfast.deadletters.checked import iso
+from keepfast.desk.cases import State
+from keepfast.desk.selection import Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFilter:
+    """A case is selected if it matches every given condition; of several values of one condition, any."""
+
+    dlqs: frozenset[str] = frozenset()
+    """Dead-letter topics."""
+    topics: frozenset[str] = frozenset()
+    """Topics of the original records."""
+    groups: frozenset[str] = frozenset()
+    causes: frozenset[str] = frozenset()
+    """Fingerprints, whole or as a prefix."""
+    error_types: frozenset[str] = frozenset()
+    """Short or with their module."""
+    codes: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    """Keys of the records, as text."""
+    text: str = ""
+    """Part of what a list shows: error type, masked message, code, place, missing fields, group, topic."""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """When it failed last."""
+    states: frozenset[State] = frozenset()
+    offsets: tuple[Offsets, ...] = ()
+    """Places of letters."""
+    cases: frozenset[str] = frozenset()
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it selects all cases of its topics and states."""
+        return self == CaseFilter(dlqs=self.dlqs, states=self.states)
+
+    def words(self) -> list[str]:
+        """The same filter in the words of the command line, quoted; dead-letter topics and states are left out."""
+        words: list[str] = []
+        for option, values in self._options():
+            for value in values:
+                words += [option, shlex.quote(value)]
+        return words
+
+    def _options(self) -> Iterable[tuple[str, list[str]]]:
+        yield "--cause", sorted(self.causes)
+        yield "--group", sorted(self.groups)
+        yield "--source", sorted(self.topics)
+        yield "--key", sorted(self.keys)
+        yield "--error-type", sorted(self.error_types)
+        yield "--code", sorted(self.codes)
+        yield "--text", [self.text] if self.text else []
+        yield "--since", [] if self.since_ms is None else [iso(self.since_ms)]
+        yield "--until", [] if self.until_ms is None else [iso(self.until_ms)]
+        yield "--offsets", [str(one) for one in self.offsets]
+        yield "--case", sorted(self.cases)
