@@ -106,7 +106,7 @@ def test_the_order_of_facts_does_not_matter(
     some, ends = by_key(some), by_key(ends)
     expected = state_of(letters, some, ends, one)
     for facts in (letters, some, ends):
-        rng.shuffle(facts)  # type: ignore[arg-type]
+        rng.shuffle(facts)
     assert state_of(letters, some, ends, one) == expected
 
 
