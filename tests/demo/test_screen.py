@@ -20,7 +20,7 @@ from keepfast.core.verdicts import DeadLetter, RetryAfter
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
-from keepfast.desk.letter_causes import Cause
+from keepfast.desk.letter_causes import LetterCause
 from keepfast.supervisor.supervisor import ChildExited, ChildStarted
 from keepfast.telemetry.event_log import event_line
 
@@ -78,7 +78,7 @@ def note(view: ScreenView, account: Account) -> None:
     for event in EVENTS:
         picture.take(json.loads(event_line(event)), lambda about, text, mood: view.note(Note(1.0, about, text, mood)))
         view.show(picture)
-    view.causes("shop.order.dlq", [Cause("abcdef123456", "ValueError", "bad", "0:0", count=7)], {"abcdef123456"})
+    view.causes("shop.order.dlq", [LetterCause("abcdef123456", "ValueError", "bad", "0:0", count=7)], {"abcdef123456"})
     view.account(account)
 
 

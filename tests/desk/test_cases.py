@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from keepfast.core.records import Record, RecordPlace
 from keepfast.core.replays import ReplayMark, outcome_record
 from keepfast.desk.case_filter import CaseFilter
-from keepfast.desk.cases import CaseState, LetterFact, State, case_id, state_of
+from keepfast.desk.cases import CaseState, LetterFact, Standing, case_id, state_of
 from keepfast.desk.database import Database
 from keepfast.desk.facts import (
     Fact,
@@ -60,31 +60,31 @@ LETTER = LetterFact(100)
 
 def test_each_row_of_the_table() -> None:
     once, again = sent("a", 1, 200), sent("b", 2, 400)
-    assert state_of([LETTER]) == CaseState(State.OPEN)
-    assert state_of([LETTER], [once]) == CaseState(State.REPLAYING, 1)
-    assert state_of([LETTER], [once], [outcome("a", 250)]) == CaseState(State.RESOLVED, 1)
+    assert state_of([LETTER]) == Standing(CaseState.OPEN)
+    assert state_of([LETTER], [once]) == Standing(CaseState.REPLAYING, 1)
+    assert state_of([LETTER], [once], [outcome("a", 250)]) == Standing(CaseState.RESOLVED, 1)
     failed = [LETTER, LetterFact(300, "a")]
-    assert state_of(failed, [once]) == CaseState(State.OPEN, 1, 1)
-    assert state_of(failed, [once, again]) == CaseState(State.REPLAYING, 2, 1)
-    assert state_of(failed, [once, again], [outcome("b", 450)]) == CaseState(State.RESOLVED, 2, 1)
-    assert state_of(failed, [once, again], passed=["b"]) == CaseState(State.RESOLVED, 2, 1, reported=False)
-    assert state_of([LETTER], mark=mark("discarded")).state is State.DISCARDED
-    assert state_of([LETTER], mark=mark("permanently-failed")).state is State.PERMANENTLY_FAILED
-    assert state_of([LETTER], [once], [outcome("a", 250)], mark("archived")).state is State.ARCHIVED
-    assert state_of([LETTER], mark=mark("restored")).state is State.OPEN
+    assert state_of(failed, [once]) == Standing(CaseState.OPEN, 1, 1)
+    assert state_of(failed, [once, again]) == Standing(CaseState.REPLAYING, 2, 1)
+    assert state_of(failed, [once, again], [outcome("b", 450)]) == Standing(CaseState.RESOLVED, 2, 1)
+    assert state_of(failed, [once, again], passed=["b"]) == Standing(CaseState.RESOLVED, 2, 1, reported=False)
+    assert state_of([LETTER], mark=mark("discarded")).state is CaseState.DISCARDED
+    assert state_of([LETTER], mark=mark("permanently-failed")).state is CaseState.PERMANENTLY_FAILED
+    assert state_of([LETTER], [once], [outcome("a", 250)], mark("archived")).state is CaseState.ARCHIVED
+    assert state_of([LETTER], mark=mark("restored")).state is CaseState.OPEN
 
 
 def test_an_outcome_of_an_earlier_send_resolves_nothing_and_one_without_a_send_neither() -> None:
     sends = [sent("a", 1, 200), sent("b", 2, 400)]
-    assert state_of([LETTER, LetterFact(300, "a")], sends, [outcome("a", 250)]).state is State.REPLAYING
-    assert state_of([LETTER], [], [outcome("forged", 250)]).state is State.OPEN
+    assert state_of([LETTER, LetterFact(300, "a")], sends, [outcome("a", 250)]).state is CaseState.REPLAYING
+    assert state_of([LETTER], [], [outcome("forged", 250)]).state is CaseState.OPEN
 
 
 def test_a_record_that_fails_again_outside_of_replays_is_open_again() -> None:
     sends, outcomes = [sent("a", 1, 200)], [outcome("a", 250)]
-    assert state_of([LETTER, LetterFact(260)], sends, outcomes).state is State.OPEN
-    assert state_of([LETTER, LetterFact(240)], sends, outcomes).state is State.RESOLVED
-    assert state_of([LETTER, LetterFact(210)], sends).state is State.OPEN
+    assert state_of([LETTER, LetterFact(260)], sends, outcomes).state is CaseState.OPEN
+    assert state_of([LETTER, LetterFact(240)], sends, outcomes).state is CaseState.RESOLVED
+    assert state_of([LETTER, LetterFact(210)], sends).state is CaseState.OPEN
 
 
 moments = st.integers(0, 1_000)
@@ -148,7 +148,7 @@ def test_the_index_says_what_the_model_says_however_it_is_fed(
     writer.add_facts([Gone(fact.key) for fact in facts], topic=DESK, topic_id="", ends={})
     left = index.history(CASE)
     assert left is not None
-    assert (left.case.state, left.sends) == (State.OPEN, ())
+    assert (left.case.state, left.sends) == (CaseState.OPEN, ())
 
 
 def test_a_letter_that_names_a_send_that_is_not_known_is_a_case_of_its_own() -> None:
@@ -157,7 +157,7 @@ def test_a_letter_that_names_a_send_that_is_not_known_is_a_case_of_its_own() -> 
     index = Index(database)
     assert index.history(CASE) is None
     [case] = index.cases(CaseFilter()).cases
-    assert (case.offset, case.state) == (1_000, State.OPEN)
+    assert (case.offset, case.state) == (1_000, CaseState.OPEN)
 
 
 def test_a_recreated_topic_gives_other_cases() -> None:

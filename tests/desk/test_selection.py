@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import TopicPartition
-from keepfast.desk.selection import Offsets, Selection, StoredLetter
+from keepfast.desk.selection import FiledLetter, Offsets, Selection
 from tests.desk.letter_topics import DLQ, letter_topic, stocked
 from tests.support.letters import letter
 
 
-def stored(partition: int = 3, offset: int = 5, **fields: Any) -> StoredLetter:
-    return StoredLetter(letter(**fields), TopicPartition(DLQ, partition), offset, 1_700_000_002_000)
+def stored(partition: int = 3, offset: int = 5, **fields: Any) -> FiledLetter:
+    return FiledLetter(letter(**fields), TopicPartition(DLQ, partition), offset, 1_700_000_002_000)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from keepfast.core.errors import KeepfastError
 from keepfast.desk.letter_causes import by_cause
 from keepfast.desk.letter_topic import LetterTopic
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy
-from keepfast.desk.selection import Offsets, Selection, StoredLetter
+from keepfast.desk.selection import FiledLetter, Offsets, Selection
 from keepfast.kafka.browser import KafkaBrowser
 
 LETTERS_SHOWN = 100
@@ -140,7 +140,7 @@ def show(
             click.echo("The format of this letter is unknown. Check that this is a dead-letter topic.", err=True)
 
 
-def _read_one(browser: KafkaBrowser, cluster: DlqCluster, wanted: Offsets) -> StoredLetter:
+def _read_one(browser: KafkaBrowser, cluster: DlqCluster, wanted: Offsets) -> FiledLetter:
     if wanted.end != wanted.start + 1:
         raise click.UsageError("Name one letter: PARTITION:OFFSET.")
     with cluster.reading(cluster.topic):

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from keepfast.deadletters.checked import iso
-from keepfast.desk.letter_causes import Cause
+from keepfast.desk.letter_causes import LetterCause
 from keepfast.desk.masking import field_name, frames, masked_text, shape
-from keepfast.desk.selection import StoredLetter
+from keepfast.desk.selection import FiledLetter
 from keepfast.telemetry.clean import clean_text, escaped, masked_tree
 
 MAX_REVEALED = 100_000
@@ -21,7 +21,7 @@ CAUSE_COLUMNS = ("COUNT", "CAUSE", "TYPE", "CODE", "FIRST SEEN", "LAST SEEN", "M
 LETTER_COLUMNS = ("LETTER", "FAILED AT", "CAUSE", "TYPE", "CODE", "FROM", "GROUP", "RETRIES", "REPLAYS")
 
 
-def cause_row(cause: Cause) -> tuple[str, ...]:
+def cause_row(cause: LetterCause) -> tuple[str, ...]:
     return (
         f"{cause.count:,}",
         cause.fingerprint or "-",
@@ -33,7 +33,7 @@ def cause_row(cause: Cause) -> tuple[str, ...]:
     )
 
 
-def cause_fields(cause: Cause) -> dict[str, Any]:
+def cause_fields(cause: LetterCause) -> dict[str, Any]:
     """One cause for --json."""
     return {
         "fingerprint": cause.fingerprint,
@@ -50,7 +50,7 @@ def cause_fields(cause: Cause) -> dict[str, Any]:
     }
 
 
-def letter_row(stored: StoredLetter) -> tuple[str, ...]:
+def letter_row(stored: FiledLetter) -> tuple[str, ...]:
     letter = stored.letter
     return (
         stored.name,
@@ -65,7 +65,7 @@ def letter_row(stored: StoredLetter) -> tuple[str, ...]:
     )
 
 
-def letter_fields(stored: StoredLetter, *, reveal: bool = False) -> dict[str, Any]:
+def letter_fields(stored: FiledLetter, *, reveal: bool = False) -> dict[str, Any]:
     """One letter for --json. Key, value and headers are base64 and only present if revealed."""
     letter = stored.letter
     fields: dict[str, Any] = {
@@ -112,7 +112,7 @@ def letter_fields(stored: StoredLetter, *, reveal: bool = False) -> dict[str, An
     return fields
 
 
-def letter_text(stored: StoredLetter, *, reveal: bool) -> str:
+def letter_text(stored: FiledLetter, *, reveal: bool) -> str:
     """One letter as text."""
     letter = stored.letter
     message = letter.error_message if reveal else masked_text(letter.error_message)
@@ -126,7 +126,7 @@ def letter_text(stored: StoredLetter, *, reveal: bool) -> str:
         "Code": letter.error_code,
         "Kind": letter.classification,
         "Reason": reason,
-        "Cause": letter.fingerprint,
+        "LetterCause": letter.fingerprint,
         "Failed": f"{_at(letter.failed_at_ms)}, after {_retries(letter.retry_count)}",
         "Group": letter.group,
         "Handler": letter.handler,
@@ -143,7 +143,7 @@ def letter_text(stored: StoredLetter, *, reveal: bool) -> str:
     return "\n".join(lines + (_revealed(stored) if reveal else _masked(stored)))
 
 
-def _masked(stored: StoredLetter) -> list[str]:
+def _masked(stored: FiledLetter) -> list[str]:
     letter = stored.letter
     names = ", ".join(f"{field_name(name)} {_size(value)}" for name, value in letter.headers)
     body = json.dumps(shape(letter.value), indent=2, ensure_ascii=False)
@@ -156,7 +156,7 @@ def _masked(stored: StoredLetter) -> list[str]:
     ]
 
 
-def _revealed(stored: StoredLetter) -> list[str]:
+def _revealed(stored: FiledLetter) -> list[str]:
     letter = stored.letter
     return [
         f"{click.style('Key', bold=True)} {_text(letter.key)}",
@@ -184,7 +184,7 @@ def _size(value: bytes | None) -> str:
     return "null" if value is None else f"({len(value):,} bytes)"
 
 
-def _origin(stored: StoredLetter) -> str:
+def _origin(stored: FiledLetter) -> str:
     letter = stored.letter
     if letter.topic is None:
         return "unknown"

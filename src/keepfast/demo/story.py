@@ -21,7 +21,7 @@ from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
 from keepfast.demo.shop import ORDERS, SHIPMENTS, app
-from keepfast.desk.letter_causes import Cause, by_cause
+from keepfast.desk.letter_causes import LetterCause, by_cause
 from keepfast.desk.letter_topic import LetterTopic
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection
@@ -145,7 +145,7 @@ class Story:
         self._note("broker", f"{self._stage.kind}, at {self._stage.brokers}", "plain")
         self._note("shop", f"{plan.records:,} orders of {CUSTOMERS} customers sent to {ORDERS}", "plain")
 
-    def _causes(self) -> list[Cause]:
+    def _causes(self) -> list[LetterCause]:
         connection = Connection(brokers=self._stage.brokers.split(","), properties={"log_level": 0})
         browser = KafkaBrowser(browser_properties(connection))
         try:
@@ -153,7 +153,7 @@ class Story:
         finally:
             browser.close()
 
-    def _replay(self, causes: list[Cause]) -> None:
+    def _replay(self, causes: list[LetterCause]) -> None:
         words = ["keepfast", "dlq", "replay", letter_topic()]
         for cause in causes:
             words += ["--fingerprint", cause.fingerprint[:6]]  # a prefix is enough

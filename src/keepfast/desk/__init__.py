@@ -1,1 +1,35 @@
-"""The desk: inspects dead letters, groups them by cause, and replays them."""
+"""The desk: dead letters by cause and by case, what was done about them, and replays."""
+
+from keepfast.desk.audit import Action, AuditEntry
+from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.cases import Case, CaseHistory, CasePage, CaseState, Summary
+from keepfast.desk.causes import Cause
+from keepfast.desk.cluster import DeskCluster
+from keepfast.desk.desk import Desk, DeskOptions, Refreshed, default_index_dir
+from keepfast.desk.facts import Mark, MarkKind, Outcome, RunFact, Sent
+from keepfast.desk.index_writer import IndexWriter
+from keepfast.desk.letters import StoredLetter
+
+__all__ = [
+    "Action",
+    "AuditEntry",
+    "Case",
+    "CaseFilter",
+    "CaseHistory",
+    "CasePage",
+    "CaseState",
+    "Cause",
+    "Desk",
+    "DeskCluster",
+    "DeskOptions",
+    "IndexWriter",
+    "Mark",
+    "MarkKind",
+    "Outcome",
+    "Refreshed",
+    "RunFact",
+    "Sent",
+    "StoredLetter",
+    "Summary",
+    "default_index_dir",
+]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keepfast.deadletters.checked import iso
-from keepfast.desk.cases import State
+from keepfast.desk.cases import CaseState
 from keepfast.desk.selection import Offsets
 
 
@@ -32,7 +32,7 @@ class CaseFilter:
     since_ms: int | None = None
     until_ms: int | None = None
     """When it failed last."""
-    states: frozenset[State] = frozenset()
+    states: frozenset[CaseState] = frozenset()
     offsets: tuple[Offsets, ...] = ()
     """Places of letters."""
     cases: frozenset[str] = frozenset()

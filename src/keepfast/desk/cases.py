@@ -19,7 +19,7 @@ DEFAULT_REPLAY_LIMIT: Final = 3
 """A case that was replayed this often and is open again is left out of plans."""
 
 
-class State(StrEnum):
+class CaseState(StrEnum):
     """What is to be done about a case. Unresolved are `OPEN` and `REPLAYING`."""
 
     OPEN = "open"
@@ -30,11 +30,11 @@ class State(StrEnum):
     ARCHIVED = "archived"
 
 
-UNRESOLVED: Final = (State.OPEN, State.REPLAYING)
-_MARKED: Final[Mapping[MarkKind, State]] = {
-    "discarded": State.DISCARDED,
-    "permanently-failed": State.PERMANENTLY_FAILED,
-    "archived": State.ARCHIVED,
+UNRESOLVED: Final = (CaseState.OPEN, CaseState.REPLAYING)
+_MARKED: Final[Mapping[MarkKind, CaseState]] = {
+    "discarded": CaseState.DISCARDED,
+    "permanently-failed": CaseState.PERMANENTLY_FAILED,
+    "archived": CaseState.ARCHIVED,
 }
 
 
@@ -47,10 +47,10 @@ class LetterFact:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseState:
+class Standing:
     """What the facts of a case say together."""
 
-    state: State
+    state: CaseState
     replays: int = 0
     """How often it was sent."""
     failed_again: int = 0
@@ -61,7 +61,7 @@ class CaseState:
 
 def case_id(letter: Letter, dlq: str, partition: int, offset: int) -> str:
     """The case that a letter is about, without regard to replays: group, topic, partition and offset of the record, and
-    a digest of it, because a topic that is deleted and created again counts its offsets anew. A foreign letter that
+    a digest of it, because a topic that is deleted and created again counts its offsets again. A foreign letter that
     does not name its record is a case by its own place in the dead-letter topic.
     """
     identity = letter.record_identity
@@ -77,7 +77,7 @@ def state_of(
     mark: Mark | None = None,
     *,
     passed: Collection[str] = (),
-) -> CaseState:
+) -> Standing:
     """The state of a case. `passed`: runs whose record the group has committed past, where outcomes are not reported.
 
     The first that matches: the mark; resolved, if the last send has an outcome and the record has not failed outside of
@@ -89,21 +89,21 @@ def state_of(
     replays, failed = len(ranks), len(again)
     marked = _MARKED.get(mark.kind) if mark is not None else None
     if marked is not None:
-        return CaseState(marked, replays, failed)
+        return Standing(marked, replays, failed)
     if not ranks:
-        return CaseState(State.OPEN)
+        return Standing(CaseState.OPEN)
     last = max(ranks, key=ranks.__getitem__)
     end = known.get(last)
     outside = max((letter.at_ms for letter in letters if letter.run not in ranks), default=-1)
     if outside > (end.at_ms if end is not None else ranks[last][1]):
-        return CaseState(State.OPEN, replays, failed)
+        return Standing(CaseState.OPEN, replays, failed)
     if end is not None:
-        return CaseState(State.RESOLVED, replays, failed)
+        return Standing(CaseState.RESOLVED, replays, failed)
     if last in again:
-        return CaseState(State.OPEN, replays, failed)
+        return Standing(CaseState.OPEN, replays, failed)
     if last in passed:
-        return CaseState(State.RESOLVED, replays, failed, reported=False)
-    return CaseState(State.REPLAYING, replays, failed)
+        return Standing(CaseState.RESOLVED, replays, failed, reported=False)
+    return Standing(CaseState.REPLAYING, replays, failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class Case:
     first_ms: int
     last_ms: int
     """When it failed first, and last."""
-    state: State
+    state: CaseState
     replays: int
     failed_again: int
     reported: bool
@@ -181,7 +181,7 @@ class CasePage:
 class Summary:
     """Cases by state, the number of causes of open ones, and when the oldest unresolved one failed."""
 
-    counts: Mapping[State, int]
+    counts: Mapping[CaseState, int]
     causes: int
     oldest_ms: int | None
 

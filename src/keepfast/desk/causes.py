@@ -9,7 +9,7 @@ from typing import Final
 
 from keepfast.core.records import RecordPlace
 from keepfast.deadletters.letter import Letter
-from keepfast.desk.cases import UNRESOLVED, State
+from keepfast.desk.cases import UNRESOLVED, CaseState
 from keepfast.desk.masking import field_name, masked_text
 
 HOURS: Final = 24
@@ -51,7 +51,7 @@ class Cause:
     fields: tuple[str, ...]
     """Names of fields that the error says are missing."""
     classification: str
-    counts: Mapping[State, int]
+    counts: Mapping[CaseState, int]
     failed_again: int
     """How many of its cases failed again after a replay."""
     first_ms: int

@@ -20,7 +20,7 @@ from keepfast.core.records import Record, RecordPlace
 from keepfast.core.replays import DESK_TOPIC
 from keepfast.desk.audit import Action, AuditEntry
 from keepfast.desk.case_filter import CaseFilter
-from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT, CaseHistory, CasePage, State, Summary
+from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT, CaseHistory, CasePage, CaseState, Summary
 from keepfast.desk.causes import Cause
 from keepfast.desk.cluster import AUDIT_CONFIG, FACT_CONFIG, DeskCluster, is_missing
 from keepfast.desk.database import Database
@@ -305,8 +305,8 @@ class Desk:
         yield len(some)
 
 
-_MARKABLE: Final = (State.OPEN, State.REPLAYING)
-_RESTORABLE: Final = (State.DISCARDED, State.PERMANENTLY_FAILED, State.ARCHIVED)
+_MARKABLE: Final = (CaseState.OPEN, CaseState.REPLAYING)
+_RESTORABLE: Final = (CaseState.DISCARDED, CaseState.PERMANENTLY_FAILED, CaseState.ARCHIVED)
 
 
 def _some(cases: Sequence[str]) -> str:

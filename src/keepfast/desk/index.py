@@ -16,7 +16,7 @@ from keepfast.desk.cases import (
     CaseHistory,
     CaseLetter,
     CasePage,
-    State,
+    CaseState,
     Summary,
 )
 from keepfast.desk.causes import HOURS, Cause
@@ -24,7 +24,7 @@ from keepfast.desk.database import Database, batches, placeholders
 from keepfast.desk.facts import Fact, Gone, Mark, Outcome, PlanChunk, PlanItem, RunFact, RunOrder, Sent, fact_of
 
 HOUR_MS: Final = 3_600_000
-_STATES: Final = tuple(State)
+_STATES: Final = tuple(CaseState)
 Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a query with its values."""
 _CASE: Final = """
@@ -50,10 +50,10 @@ class Index:
             *values,
         )
         by_state = {_STATES[row[0]]: row for row in rows}
-        unresolved = [by_state[state] for state in (State.OPEN, State.REPLAYING) if state in by_state]
+        unresolved = [by_state[state] for state in (CaseState.OPEN, CaseState.REPLAYING) if state in by_state]
         return Summary(
             {state: row[1] for state, row in by_state.items()},
-            by_state[State.OPEN][2] if State.OPEN in by_state else 0,
+            by_state[CaseState.OPEN][2] if CaseState.OPEN in by_state else 0,
             min((row[3] for row in unresolved), default=None),
         )
 
@@ -133,9 +133,9 @@ class Index:
         )
         return str(rows[0][0]) if rows else None
 
-    def states(self, cases: Iterable[str]) -> dict[str, State]:
+    def states(self, cases: Iterable[str]) -> dict[str, CaseState]:
         """Of those that are known."""
-        found: dict[str, State] = {}
+        found: dict[str, CaseState] = {}
         for some in batches(cases):
             marks = placeholders(some)
             rows = self._rows(f"SELECT name, state FROM cases WHERE name IN ({marks})", *some)  # noqa: S608
@@ -151,7 +151,7 @@ class Index:
         )
         return {row[0]: _sent(row) for row in rows}
 
-    def results(self, run: str) -> dict[State, int]:
+    def results(self, run: str) -> dict[CaseState, int]:
         """How many of the cases of a run are in each state."""
         rows = self._rows(
             "SELECT c.state, count(*) FROM sends s JOIN cases c ON c.id = s.case_id WHERE s.run = ? GROUP BY 1", run
@@ -266,7 +266,7 @@ class Index:
         [found] = self._rows(
             "SELECT fingerprint, error_type, message, place, fields, classification FROM causes WHERE id = ?", row
         )
-        counts: Counter[State] = Counter()
+        counts: Counter[CaseState] = Counter()
         named: list[Counter[str]] = [Counter(), Counter(), Counter(), Counter()]
         for part in parts:
             counts[_STATES[part[5]]] += part[6]
@@ -316,7 +316,7 @@ class Index:
             replays=replays,
             failed_again=row[13],
             reported=bool(row[14]),
-            limit_reached=state is State.OPEN and replays >= self._limit,
+            limit_reached=state is CaseState.OPEN and replays >= self._limit,
             fingerprint=row[15],
             error_type=row[16],
             message=row[17],

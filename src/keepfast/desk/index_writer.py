@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from keepfast.core.replays import ReplayMark
-from keepfast.desk.cases import LetterFact, State, case_id, state_of
+from keepfast.desk.cases import CaseState, LetterFact, case_id, state_of
 from keepfast.desk.causes import Diagnosis
 from keepfast.desk.database import Database
 from keepfast.desk.facts import Fact, Gone, Mark, Outcome, PlanChunk, RunFact, RunOrder, Sent
@@ -18,7 +18,7 @@ from keepfast.desk.letters import StoredLetter
 
 MAX_REMEMBERED = 10_000
 """Names are untrusted: what is remembered of them must be bounded."""
-_STATES = tuple(State)
+_STATES = tuple(CaseState)
 _UPSERT = """
 INSERT INTO cases(name, dlq, grp, topic, partition, offset, cause, code, key_hash, first_ms, last_ms, lp, lo, letters)
 VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
@@ -74,13 +74,13 @@ class IndexWriter:
             self._moved(db, topic, topic_id, ends)
 
     def forget_topic(self, dlq: str) -> None:
-        """The topic was created anew: its letters are gone."""
+        """The topic was created again: its letters are gone."""
         with self._writing() as db:
             self._drop_letters(db, "dlq = ?", (self._name(db, dlq),))
             db.execute("DELETE FROM positions WHERE topic = ?", (dlq,))
 
     def forget_facts(self, topic: str) -> None:
-        """The desk's topic was created anew: its facts are gone."""
+        """The desk's topic was created again: its facts are gone."""
         with self._writing() as db:
             for table in ("sends", "outcomes", "marks", "runs", "plans", "orders"):
                 db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own
@@ -211,7 +211,7 @@ class IndexWriter:
                 pass
 
     def _restate(self, db: sqlite3.Connection, dirty: Iterable[int]) -> None:
-        """Compute the states of these cases anew; those of which nothing is left are removed."""
+        """Compute the states of these cases again; those of which nothing is left are removed."""
         for row in dirty:
             name, count = db.execute("SELECT name, letters FROM cases WHERE id = ?", (row,)).fetchone()
             sends, outcomes, mark, passed = facts_of(

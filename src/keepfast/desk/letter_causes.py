@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from keepfast.desk.masking import masked_text
-from keepfast.desk.selection import StoredLetter
+from keepfast.desk.selection import FiledLetter
 
 MAX_TOPICS = 1_000
 
 
 @dataclass(slots=True)
-class Cause:
+class LetterCause:
     """One reason why records were dead-lettered. Its message contains no values, so it can be printed."""
 
     fingerprint: str
@@ -31,7 +31,7 @@ class Cause:
     replayed: int = 0
     """How many of them had been replayed before."""
 
-    def add(self, stored: StoredLetter) -> None:
+    def add(self, stored: FiledLetter) -> None:
         letter, at_ms = stored.letter, stored.at_ms
         self.count += 1
         if at_ms is not None:
@@ -48,15 +48,15 @@ class Cause:
         self.replayed += letter.replay_count > 0
 
 
-def by_cause(letters: Iterable[StoredLetter]) -> list[Cause]:
+def by_cause(letters: Iterable[FiledLetter]) -> list[LetterCause]:
     """The most frequent first. Letters without error fields are one cause, without a fingerprint."""
-    causes: dict[str, Cause] = {}
+    causes: dict[str, LetterCause] = {}
     for stored in letters:
         letter = stored.letter
         cause = causes.get(letter.fingerprint)
         if cause is None:
             kind = letter.error_type or ("(no letter)" if letter.format == "unknown" else "(not given)")
-            cause = Cause(letter.fingerprint, kind, masked_text(letter.error_message), stored.name)
+            cause = LetterCause(letter.fingerprint, kind, masked_text(letter.error_message), stored.name)
             causes[letter.fingerprint] = cause
         cause.add(stored)
     return sorted(causes.values(), key=lambda cause: (-cause.count, cause.fingerprint))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from keepfast.core.records import Record, TopicPartition
 from keepfast.deadletters.reading import read
-from keepfast.desk.selection import Offsets, Selection, StoredLetter
+from keepfast.desk.selection import FiledLetter, Offsets, Selection
 from keepfast.kafka.browser import Span
 
 READ_TIMEOUT_S = 15.0
@@ -38,7 +38,7 @@ class LetterTopic:
         """The highest number of offsets to be read."""
         return sum(high - low for low, high in self.spans.values())
 
-    def letters(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[StoredLetter]:
+    def letters(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[FiledLetter]:
         """The selected letters; those of a partition in order. Can be called again, with the same result.
 
         Raises ReadStopped when `stopped` returns True.
@@ -63,7 +63,5 @@ class LetterTopic:
         return tuple(left)
 
 
-def stored_letter(record: Record) -> StoredLetter:
-    return StoredLetter(
-        read(record), TopicPartition(record.topic, record.partition), record.offset, record.timestamp_ms
-    )
+def stored_letter(record: Record) -> FiledLetter:
+    return FiledLetter(read(record), TopicPartition(record.topic, record.partition), record.offset, record.timestamp_ms)

@@ -17,7 +17,7 @@ from keepfast.deadletters import ours
 from keepfast.deadletters.letter import TIMESTAMP_TYPES, Headers, Letter
 from keepfast.desk.cases import case_id
 from keepfast.desk.letter_topic import LetterTopic
-from keepfast.desk.selection import StoredLetter
+from keepfast.desk.selection import FiledLetter
 
 DEFAULT_MAX_REPLAYS: Final = 3
 MAX_RATE: Final = 1_000_000
@@ -107,7 +107,7 @@ class ReplayRouter:
         other._known, other._exhausted = self._known, self._exhausted
         return other
 
-    def route(self, stored: StoredLetter) -> Outgoing | str:
+    def route(self, stored: FiledLetter) -> Outgoing | str:
         """Raises ConfigError for a letter that cannot be sent to its group alone, with `to="group"`."""
         letter = stored.letter
         if not letter.exact and not self._policy.inexact:
@@ -229,7 +229,7 @@ class ReplayPlan:
         """How long it takes at this rate; None without a rate limit."""
         return None if rate_per_s is None else self.records / rate_per_s
 
-    def add(self, stored: StoredLetter, routed: Outgoing | str) -> None:
+    def add(self, stored: FiledLetter, routed: Outgoing | str) -> None:
         if routed == COPY:
             self.copies += 1
         elif isinstance(routed, str):

@@ -13,7 +13,7 @@ from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.desk.letter_topic import LetterTopic, ReadStopped
 from keepfast.desk.planning import ReplayPolicy, ReplayRouter
-from keepfast.desk.selection import Offsets, StoredLetter
+from keepfast.desk.selection import FiledLetter, Offsets
 
 MAX_IN_FLIGHT: Final = 1_000
 MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
@@ -49,7 +49,7 @@ class Replayed:
 class _Sent:
     """A record in flight: its letter, and whether it was sent in a batch of its own."""
 
-    stored: StoredLetter
+    stored: FiledLetter
     outgoing: Outgoing
     alone: bool = False
 
@@ -113,7 +113,7 @@ class Replay:
     def outcome(self) -> Replayed:
         return self._outcome
 
-    def _send_one(self, stored: StoredLetter, next_at: float) -> float:
+    def _send_one(self, stored: FiledLetter, next_at: float) -> float:
         """Raises ReadStopped if it was not sent. Returns the earliest time for the next one."""
         routed = self._router.route(stored)
         if isinstance(routed, str):

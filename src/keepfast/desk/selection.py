@@ -15,7 +15,7 @@ _OFFSETS = re.compile(r"(?P<partition>\d{1,9}):(?P<low>\d{1,18})(?P<range>-(?P<h
 
 
 @dataclass(frozen=True, slots=True)
-class StoredLetter:
+class FiledLetter:
     """A letter with its place and offset in the dead-letter topic, and the time it was written."""
 
     letter: Letter
@@ -85,7 +85,7 @@ class Selection:
     def is_everything(self) -> bool:
         return self == Selection()
 
-    def takes(self, stored: StoredLetter) -> bool:
+    def takes(self, stored: FiledLetter) -> bool:
         letter, at_ms = stored.letter, stored.at_ms
         return (
             (not self.error_types or not self.error_types.isdisjoint({letter.error_type, letter.error_class}))
@@ -108,7 +108,7 @@ class Selection:
         }
 
 
-def _holds(offsets: Offsets, stored: StoredLetter) -> bool:
+def _holds(offsets: Offsets, stored: FiledLetter) -> bool:
     inside = offsets.start <= stored.offset and (offsets.end is None or stored.offset < offsets.end)
     return inside and offsets.partition == stored.place.partition
 
