@@ -1,8 +1,8 @@
 """What the runtime and the desk share about replayed records: the header that such a record carries, and the fact that
 says what became of it.
 
-The header is `keepfast-replay: <case>;<run>;<n>`, always the last one. It travels through retry topics, and is copied
-to the letter if the record fails again. It is untrusted input: a record is reported only by the group and for the topic
+The header is `keepfast-replay: <case>;<run>;<n>`, always the last one, and once for each case that the record is sent
+for. It travels through retry topics, and is copied to the letter if the record fails again. It is untrusted input: a record is reported only by the group and for the topic
 that its case names, and the desk believes a case only if it knows the send.
 """
 
@@ -34,9 +34,11 @@ class ReplayMark:
     n: int
 
     @classmethod
-    def of(cls, headers: Headers) -> ReplayMark | None:
-        """The mark in these headers, the last one if there are several; None if there is none that is valid."""
-        return next((cls.parse(value) for name, value in reversed(headers) if name == REPLAY), None)
+    def of(cls, headers: Headers, group: str = "") -> ReplayMark | None:
+        """The mark in these headers that is about a case of this group, else the last one; None if none is valid."""
+        found = [mark for name, value in headers if name == REPLAY and (mark := cls.parse(value)) is not None]
+        own = [mark for mark in found if group and mark.case.startswith(f"{group}/")]
+        return (own or found or [None])[-1]
 
     @classmethod
     def parse(cls, value: bytes | None) -> ReplayMark | None:
@@ -53,6 +55,11 @@ class ReplayMark:
     def is_about(self, group: str, topic: str) -> bool:
         """Whether the case belongs to this group and is about a record of this topic."""
         return self.case.startswith(f"{group}/{topic}/")
+
+
+def replay_topic(source: str, group: str) -> str:
+    """Where records are replayed for one group alone."""
+    return f"{source}.{group}.replay"
 
 
 def outcome_record(desk_topic: str, mark: ReplayMark, kind: OutcomeKind, *, at_ms: int, code: str = "") -> Outgoing:

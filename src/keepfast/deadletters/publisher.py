@@ -126,7 +126,7 @@ class Publisher:
             handler=self._handler,
             app_version=self._app_version,
             trace_id=checked.trace_id(ours.last(headers, ours.TRACEPARENT)),
-            replay=ReplayMark.of(record.headers),
+            replay=ReplayMark.of(record.headers, self._group),
             format=self._form,
         )
 

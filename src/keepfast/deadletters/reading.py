@@ -23,7 +23,7 @@ def read(record: Record) -> Letter:
     letter = _read(record.key, record.value, record.headers)
     changes: dict[str, Any] = {}
     if any(name == REPLAY for name, _ in record.headers):
-        changes["replay"] = ReplayMark.of(record.headers)
+        changes["replay"] = ReplayMark.of(record.headers, letter.group)
         changes["headers"] = tuple(pair for pair in letter.headers if pair[0] != REPLAY)
     if not letter.fingerprint and (letter.error_class or letter.error_type):
         changes["fingerprint"] = fingerprint(letter.error_class or letter.error_type, letter.error_message)
@@ -44,16 +44,9 @@ def _read(key: Bytes, value: Bytes, headers: Headers) -> Letter:
 
 
 def _replayed(letter: Letter) -> Letter:
-    """A letter of another program about a record that we replayed: how often, and without our headers."""
+    """A letter of another program about a record that we replayed, without our headers."""
     kept = tuple(pair for pair in letter.headers if not ours.is_ours(pair[0]))
-    if len(kept) == len(letter.headers):
-        return letter
-    return replace(
-        letter,
-        headers=kept,
-        replay_count=ours.replays(letter.headers),
-        replayed_from=ours.replayed_from(letter.headers),
-    )
+    return letter if len(kept) == len(letter.headers) else replace(letter, headers=kept)
 
 
 def _own(key: Bytes, value: Bytes, headers: Headers) -> Letter:
