@@ -2,8 +2,9 @@
 says what became of it.
 
 The header is `keepfast-replay: <case>;<run>;<n>`, always the last one, and once for each case that the record is sent
-for. It travels through retry topics, and is copied to the letter if the record fails again. It is untrusted input: a record is reported only by the group and for the topic
-that its case names, and the desk believes a case only if it knows the send.
+for. It travels through retry topics, and is copied to the letter if the record fails again. It is untrusted input: a
+record is reported only by the group and for the topic that its case names, and the desk believes a case only if it
+knows the send.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ReplayMark:
         """The mark in these headers that is about a case of this group, else the last one; None if none is valid."""
         found = [mark for name, value in headers if name == REPLAY and (mark := cls.parse(value)) is not None]
         own = [mark for mark in found if group and mark.case.startswith(f"{group}/")]
-        return (own or found or [None])[-1]
+        return own[-1] if own else found[-1] if found else None
 
     @classmethod
     def parse(cls, value: bytes | None) -> ReplayMark | None:
