@@ -44,7 +44,7 @@ class ProgressRules:
         out = setup.capacity if setup.commit.mode == "each" else setup.capacity * MAX_RUN
         if setup.batch is not None:
             out = (setup.capacity + 2) * setup.batch.size
-        self._most = 2 * setup.buffer.records + setup.sweep + 1 + held + out
+        self._most = 4 * setup.buffer.records + setup.sweep + 1 + held + out
         self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * (MAX_RECORD + setup.header_bytes)
 
     def given(self, epoch: Epoch) -> None:

@@ -55,6 +55,27 @@ def test_what_is_taken_in_while_it_waits_is_little() -> None:
     assert 600 <= len(partition.buffer) <= 2 * sweep + 15, "beside the sweeps that filled it, one record a turn"
 
 
+@pytest.mark.parametrize(("fetched", "pauses"), [(3_900, False), (9_000, True)])
+def test_the_rest_of_a_fetch_is_taken_in_while_a_partition_waits_for_its_answer(fetched: int, *, pauses: bool) -> None:
+    world = World(
+        lambda _: None,
+        batch=None,
+        partitions=2,
+        max_deliveries=3,
+        commit=CommitPolicy(mode="interval", every_s=60.0, every_records=10_000_000),
+        buffer=BufferPolicy(records=1_000),
+    )
+    world.source.answers = False
+    world.feed("." * fetched)
+    steps = 0
+    while not world.source.paused and steps < 20:
+        world.step(pass_s=STEP_S)
+        steps += 1
+    held = max(len(partition.buffer) for partition in world.loop.ownership)
+    assert bool(world.source.paused) == pauses
+    assert min(fetched, 4_000) <= held <= 4_000 + 2 * (world.loop.plan.sweep + 1)
+
+
 def test_what_is_full_is_paused_at_once_where_each_record_waits_for_its_commit() -> None:
     world = World(lambda _: None, batch=None, partitions=1, buffer=BufferPolicy(records=600))
     world.feed("." * 5_000)

@@ -17,6 +17,13 @@ PAUSE_AFTER_S = 0.05
 purges what was prefetched.
 """
 
+RECORDS_AT_MOST = 4
+BYTES_AT_MOST = 2
+"""So many times its quota a partition may hold for a moment, while what it holds waits for the answer to a commit. The
+client hands out a fetch of one partition in one stretch, which is some 4,000 small records; a pause in the middle of it
+throws the rest away.
+"""
+
 SWEEPS = 4
 """Sweeps in a row while the client has plenty: handing over much at once is what makes fast handlers fast."""
 
@@ -34,11 +41,12 @@ FULL = "full"
 class Intake:
     """Sweeps the client while there is room; pauses partitions that stay full and resumes them at the low marks.
 
-    A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once. The quota of
-    bytes is for all that is not finished; that of records is for the buffer, and `IN_LANES` times that for what waits
-    in lanes. Records in flight, and those that wait for a retry of their own, count by their bytes alone: there are at
-    most as many as workers take, and as the window has offsets. Nothing that is unfinished waits for more to be read,
-    so a partition that is full gets empty, whatever holds its lanes.
+    A partition holds at most `BYTES_AT_MOST` times its quota of bytes and `RECORDS_AT_MOST` times that of records, plus
+    one sweep: beyond that it is paused at once. The quota of bytes is for all that is not finished; that of records is
+    for the buffer, and `IN_LANES` times that for what waits in lanes. Records in flight, and those that wait for a
+    retry of their own, count by their bytes alone: there are at most as many as workers take, and as the window has
+    offsets. Nothing that is unfinished waits for more to be read, so a partition that is full gets empty, whatever
+    holds its lanes.
     """
 
     def __init__(self, source: Source, ownership: Ownership, lanes: Lanes, plan: Plan, clock: Clock) -> None:
@@ -168,13 +176,20 @@ class Intake:
         if self._is_full(partition):
             self._full.setdefault(partition.place, partition)
 
-    def _is_full(self, partition: Partition, times: int = 1) -> bool:
-        """Whether it holds so many times its quota, or more."""
-        records = times * self._policy.records
+    def _is_full(self, partition: Partition) -> bool:
+        """Whether it holds its quota, or more."""
         return (
-            len(partition.buffer) >= records
-            or partition.in_lanes >= IN_LANES * records
-            or partition.held_bytes >= times * self._policy.bytes
+            len(partition.buffer) >= self._policy.records
+            or partition.in_lanes >= IN_LANES * self._policy.records
+            or partition.held_bytes >= self._policy.bytes
+        )
+
+    def _is_over(self, partition: Partition) -> bool:
+        """Whether it holds more than it may for a moment."""
+        return (
+            len(partition.buffer) >= RECORDS_AT_MOST * self._policy.records
+            or partition.in_lanes >= BYTES_AT_MOST * IN_LANES * self._policy.records
+            or partition.held_bytes >= BYTES_AT_MOST * self._policy.bytes
         )
 
     def _is_low(self, partition: Partition) -> bool:
@@ -210,4 +225,4 @@ class Intake:
     def _must_pause(self, partition: Partition, now: float) -> bool:
         if partition.full_since is None:
             partition.full_since = now
-        return now - partition.full_since >= PAUSE_AFTER_S or self._is_full(partition, times=2)
+        return now - partition.full_since >= PAUSE_AFTER_S or self._is_over(partition)

@@ -40,15 +40,15 @@ def nothing_is_polled_while_a_handler_runs() -> None:
 
 @breaks("BOUNDED")
 def one_record_fills_a_partition() -> None:
-    def is_full(self: Intake, partition: Partition, times: int = 1) -> bool:
-        return bool(partition.buffer) or before(self, partition, times)
+    def is_full(self: Intake, partition: Partition) -> bool:
+        return bool(partition.buffer) or before(self, partition)
 
     before = replace(Intake, "_is_full", is_full)
 
 
 @breaks("BOUNDED")
 def no_partition_is_ever_full() -> None:
-    replace(Intake, "_is_full", lambda self, partition, times=1: False)
+    replace(Intake, "_is_full", lambda self, partition: False)
 
 
 @breaks("FORGOTTEN")
