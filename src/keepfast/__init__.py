@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from keepfast.core.records import Record as Record
     from keepfast.core.records import TopicPartition as TopicPartition
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
+    from keepfast.core.schemas import Avro as Avro
+    from keepfast.core.schemas import JsonSchema as JsonSchema
+    from keepfast.core.schemas import Protobuf as Protobuf
     from keepfast.core.topic_patterns import Pattern as Pattern
     from keepfast.decode.signature import Provide as Provide
     from keepfast.engine.context import BatchContext as BatchContext
@@ -92,6 +95,7 @@ _HOMES = {
     "AlertPolicy": "keepfast.core.alerts",
     "App": "keepfast.app",
     "Assigned": "keepfast.core.events",
+    "Avro": "keepfast.core.schemas",
     "BatchContext": "keepfast.engine.context",
     "BatchError": "keepfast.core.errors",
     "BatchFailed": "keepfast.core.events",
@@ -121,6 +125,7 @@ _HOMES = {
     "HandlerAbandoned": "keepfast.core.events",
     "HandlerTimedOut": "keepfast.core.events",
     "Held": "keepfast.core.events",
+    "JsonSchema": "keepfast.core.schemas",
     "KafkaConsumerRunner": "keepfast.runner.runner",
     "KeepfastError": "keepfast.core.errors",
     "LifecycleError": "keepfast.core.errors",
@@ -131,6 +136,7 @@ _HOMES = {
     "PreviousOwnerCrashed": "keepfast.core.events",
     "ProbationEnded": "keepfast.core.events",
     "ProbationStarted": "keepfast.core.events",
+    "Protobuf": "keepfast.core.schemas",
     "Provide": "keepfast.decode.signature",
     "PublishFailed": "keepfast.core.events",
     "RatePolicy": "keepfast.core.guards",

@@ -232,6 +232,7 @@ def test_an_envelope_says_what_where_and_why() -> None:
         "handler": "app:charge",
         "app_version": "1.2.3",
         "trace_id": "ab" * 16,
+        "schema": None,
         "replay_count": 0,
         "replayed_from": "",
         "stack_trace": "Traceback …",

@@ -133,7 +133,7 @@ def test_the_lag_of_a_consumer_is_the_sum_of_its_partitions_and_its_holds_are_in
 
 def test_every_hold_is_explained() -> None:
     names = {guards.HALT, guards.BREAKER, guards.STORM, guards.RATE, loop.COMMIT, loop.ABANDONED, mailbox.DRAIN}
-    names |= {control.OPERATOR, commits.REBALANCE, commits.COMMIT_REFUSED, timeouts.STALE_RUN}
+    names |= {guards.REGISTRY, control.OPERATOR, commits.REBALANCE, commits.COMMIT_REFUSED, timeouts.STALE_RUN}
     assert set(HOLDS) == names
 
 

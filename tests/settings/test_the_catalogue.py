@@ -78,6 +78,7 @@ def test_every_setting_arrives_as_a_typed_field_with_its_default(guarded: Settin
 
 OF_THE_APP: dict[str, Any] = {
     "kafka": {"client_id": "me"},
+    "registry": {"url": "mock://me", "register": True},
     "masking": {"fields": ("pin",)},
     "spool": {"max_bytes": 5},
     "state": {"dir": "/var/lib/me"},

@@ -20,11 +20,12 @@ from keepfast.app.options import Consumer, Middleware
 from keepfast.app.router import Router
 from keepfast.app.sends import SendFuture
 from keepfast.core.errors import ConfigError, LifecycleError
-from keepfast.core.records import Outgoing, TopicPartition
+from keepfast.core.records import TopicPartition
+from keepfast.core.schemas import Schema
 from keepfast.decode.annotation import type_name
 from keepfast.decode.choice import ValueDecoder
 from keepfast.decode.signature import ProviderShape, inspect_provider, is_plain
-from keepfast.engine.context import to_bytes, to_headers
+from keepfast.engine.context import outgoing_of
 from keepfast.engine.hooks import Hook, check_event_types, hook_of
 from keepfast.telemetry.logs import get_logger
 
@@ -68,6 +69,7 @@ class App(Router):
         self._settings = settings
         self._middleware: list[ProviderShape] = []
         self._decoders: dict[type[Any], ValueDecoder] = {}
+        self.schemas: dict[str, Schema] = {}
         self._lock = threading.Lock()  # guards the field below
         self._instance: AppInstance | None = None
 
@@ -115,6 +117,17 @@ class App(Router):
             return function
 
         return register if function is None else register(function)
+
+    def schema(self, topic: str, schema: Schema) -> None:
+        """Declare what the values of a topic are: `app.schema("billing.invoice.v1", Avro("invoice.avsc"))`. Consumers
+        of the app read them so, unless they have a `schema` of their own, and what is sent to the topic is encoded.
+
+        The start fails if a schema that is sent is not registered; `registry.register = true` registers it. Raises
+        ConfigError for a second schema of a topic.
+        """
+        if topic in self.schemas:
+            raise ConfigError(f"App {self.name!r} has two schemas of the topic {topic}; keep one of them.")
+        self.schemas[topic] = schema
 
     def _title(self) -> str:
         return f"App {self.name!r}"
@@ -167,7 +180,7 @@ class App(Router):
             replace(
                 consumer,
                 middleware=(*self._middleware, *consumer.middleware),
-                decoding=replace(consumer.decoding, registered=self._decoders),
+                decoding=consumer.decoding.within(registered=self._decoders, schemas=self.schemas),
             )
             for name, consumer in self.consumers.items()
             if not only or name in only
@@ -310,12 +323,14 @@ class App(Router):
         returns, or call `.result()` on it, to know that all in-sync replicas have the record. What a handler sends for
         its record is sent with `ctx.send`.
 
-        `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too).
-        What is not acknowledged when the app stops is sent within its `shutdown.timeout_s`, or fails. At most 10,000
-        records and 64 MiB may be unacknowledged: beyond that, SinkError (code QUEUE_FULL) is raised at once. Raises
-        LifecycleError if the app is not started, ValueError for headers that begin with `keepfast-`.
+        `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too). A
+        topic with a schema (`app.schema`) gets it in that. What is not acknowledged when the app stops is sent within
+        its `shutdown.timeout_s`, or fails. At most 10,000 records and 64 MiB may be unacknowledged: beyond that,
+        SinkError (code QUEUE_FULL) is raised at once. Raises LifecycleError if the app is not started, ValueError for
+        headers that begin with `keepfast-` and for a value that does not fit its schema.
         """
-        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), to_headers(headers), partition)
+        encode = None if self._instance is None else self._instance.schemas.encode
+        outgoing = outgoing_of(encode, topic, value, key, headers, partition=partition)
         sends = self._started("used to send").sends
         if sends is None:
             raise LifecycleError(f"App {self.name!r} is being started: its producer is not connected yet.")
@@ -406,7 +421,9 @@ class App(Router):
         from keepfast.app.instance import AppInstance
 
         lifespan = None if self.lifespan is None else partial(self.lifespan, self)
-        return AppInstance(settings, consumers, lifespan=lifespan, hooks=self.hooks, options=options)
+        return AppInstance(
+            settings, consumers, schemas=self.schemas, lifespan=lifespan, hooks=self.hooks, options=options
+        )
 
     @contextmanager
     def held_by(self, instance: AppInstance, *, keep: bool = False) -> Iterator[AppInstance]:

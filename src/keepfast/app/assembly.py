@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keepfast.app.options import Consumer
+from keepfast.app.schemas import AppSchemas
 from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.names import expand
@@ -67,10 +68,11 @@ def specs_of(
     resources: Any = None,
     *,
     overrides: Overrides | None = None,
+    schemas: AppSchemas | None = None,
 ) -> list[ConsumerSpec]:
     """Each consumer's function, ready to be called. `resources` is what the app's lifespan yielded, or LATER to check
-    what can be checked before it is entered; `overrides` are functions in place of providers. Raises ConfigError with
-    every problem.
+    what can be checked before it is entered; `overrides` are functions in place of providers; `schemas` is what values
+    are decoded and sent with. Raises ConfigError with every problem.
     """
     specs: list[ConsumerSpec] = []
     problems: list[str] = []
@@ -86,7 +88,8 @@ def specs_of(
                 sensitive=consumer.sensitive,
                 around=Around(consumer.middleware, resources, overrides or {}),
                 passes=consumer.filter,
-                decoding=decoding_of(consumer, settings),
+                decoding=replace(decoding_of(consumer, settings), source=schemas.source if schemas else None),
+                encode=schemas.encode if schemas is not None and schemas.sends else None,
             )
         except ConfigError as error:
             problems.extend(f"{_place(consumer)}{problem}" for problem in error.problems)
@@ -99,6 +102,7 @@ def specs_of(
                 capacity=COROUTINES if consumer.shape.is_async else THREADS,
                 is_async=consumer.shape.is_async,
                 takes_lists=consumer.shape.batch,
+                schema_of=handler.ref_of,
             )
         )
     if problems:
@@ -109,8 +113,10 @@ def specs_of(
 def decoding_of(consumer: Consumer, settings: Settings) -> Decoding:
     """With what the settings say."""
     own, decoding = settings.consumers[consumer.name], consumer.decoding
-    models = {expand(topic, {"env": settings.app.env}): model for topic, model in decoding.models.items()}
-    return replace(decoding, models=models, unknown_types=own.unknown_types, topics=own.topics)
+    names = {"env": settings.app.env}
+    models = {expand(topic, names): model for topic, model in decoding.models.items()}
+    schemas = {expand(topic, names): schema for topic, schema in decoding.schemas.items()}
+    return replace(decoding, models=models, schemas=schemas, unknown_types=own.unknown_types, topics=own.topics)
 
 
 def _call(handler: Handler, plan: Plan, sink: Sink, tracing: Tracing | None) -> AnyCall:

@@ -6,18 +6,20 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from keepfast.app.assembly import assemble_app, specs_of
+from keepfast.app.assembly import assemble_app, decoding_of, specs_of
 from keepfast.app.lifespan import RESERVED_S, AnyContextManager, Lifespan
 from keepfast.app.options import Consumer
+from keepfast.app.schemas import AppSchemas
 from keepfast.app.sends import AppSends
 from keepfast.core.errors import ConsumerFailed, DrainTimeout, StartError
 from keepfast.core.events import Observer
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_UNEXPECTED
+from keepfast.core.schemas import Schema
 from keepfast.engine.hooks import Hook
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.middleware import LATER
@@ -66,6 +68,7 @@ class AppInstance:
         settings: Settings,
         consumers: list[Consumer],
         *,
+        schemas: Mapping[str, Schema],
         lifespan: Callable[[], AnyContextManager] | None,
         hooks: Sequence[Hook],
         options: StartOptions,
@@ -74,6 +77,7 @@ class AppInstance:
         self._hooks = hooks
         self._settings = settings
         self._consumers = consumers
+        self.schemas = AppSchemas(settings, schemas, [decoding_of(consumer, settings) for consumer in consumers])
         self._options = options
         self._events = options.events or event_loop_thread()
         self._lifespan = (
@@ -209,18 +213,21 @@ class AppInstance:
 
     def _check(self) -> None:
         """What is wrong in the code is reported before anything is served, opened or connected. Raises ConfigError."""
-        specs_of(self._consumers, self._settings, None if self._lifespan is None else LATER)
+        resources = None if self._lifespan is None else LATER
+        specs_of(self._consumers, self._settings, resources, schemas=self.schemas)
 
     def _open(self) -> Assembly:
         """From nothing to an assembly that can be started. If that fails or is given up, nothing of it is left."""
         with ExitStack() as undo:
             undo.callback(self._events.stop, 1.0)
+            undo.callback(self.schemas.close)
+            self.schemas.open(wait=self._options.wait, abandoned=lambda: self._aborted)
             if self._lifespan is not None:
                 undo.callback(self._leave_lifespan, RESERVED_S)
                 self._lifespan.enter()
             self._refuse_aborted()
             assembly = assemble_app(
-                specs_of(self._consumers, self._settings, self.resources),
+                specs_of(self._consumers, self._settings, self.resources, schemas=self.schemas),
                 self._settings,
                 wait=self._options.wait,
                 events=self._events,
@@ -250,6 +257,7 @@ class AppInstance:
         assembly.end_handlers(max(0.5, left_s - self._reserved_s))
         self._leave_lifespan(max(0.1, until - time.monotonic()))
         assembly.close(max(0.1, until - time.monotonic()))
+        self.schemas.close()
 
     def _leave_lifespan(self, timeout_s: float) -> None:
         if self._lifespan is None:

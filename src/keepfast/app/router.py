@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from keepfast.app.options import Consumer, ConsumerOptions, Middleware
 from keepfast.core.errors import ConfigError
+from keepfast.core.schemas import Schema
 from keepfast.core.topic_patterns import Pattern
 from keepfast.decode.choice import ByContentType, Decoding, ValueDecoder
 from keepfast.decode.signature import inspect_handler, inspect_provider, is_plain
@@ -37,6 +38,7 @@ class Router:
         decoder: ValueDecoder | ByContentType | None = None,
         types: Mapping[str, Any] | None = None,
         type_header: str = "type",
+        schema: Schema | Mapping[str, Schema] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Make the function below consume these topics, or those that match a `Pattern`. It stays an ordinary function
@@ -52,7 +54,9 @@ class Router:
         A record becomes what the annotation says. With a type for each topic (`{"a.v1": A, "b.v1": B}`), or for each
         value of the header `type_header` (`types={"login": Login}`), it becomes that; the annotation is their union.
         `decoder` is a function from bytes to the value, or a dict of such functions by content type, in which None
-        stands for what the annotation says, and `"*"` for all others.
+        stands for what the annotation says, and `"*"` for all others. `schema` says that values are Avro, Protobuf or
+        have a JSON Schema (`Avro()`, `Protobuf()`, `JsonSchema()`), of all topics or, in a dict, of each; the
+        annotation is what they become.
 
         Raises ConfigError for a function that cannot be a handler.
         """
@@ -63,7 +67,15 @@ class Router:
                 f"filter of @app.consumer must be a plain function of a RawRecord; got {filter!r}. Write it as in"
                 ' filter=lambda record: record.header("type") == b"login".'
             )
-        decoding = Decoding(models=models, types=types or {}, type_header=type_header, decoder=decoder)
+        by_topic = schema if isinstance(schema, Mapping) else {}
+        decoding = Decoding(
+            models=models,
+            types=types or {},
+            type_header=type_header,
+            decoder=decoder,
+            schemas=by_topic,
+            schema=None if isinstance(schema, Mapping) else schema,
+        )
 
         def register(function: F) -> F:
             shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)

@@ -11,6 +11,19 @@ from keepfast.audit.clause import Finding as Finding
 from keepfast.audit.clauses import CLAUSES as CLAUSES
 from keepfast.audit.report import Result as Result
 from keepfast.audit.report import examine as examine
+from keepfast.audit.report import exit_code as exit_code
+from keepfast.audit.schemas import SchemaFinding as SchemaFinding
+from keepfast.audit.schemas import schema_findings as schema_findings
 from keepfast.audit.subject import Subject as Subject
 
-__all__ = ["CLAUSES", "Clause", "Finding", "Result", "Subject", "examine"]
+__all__ = [
+    "CLAUSES",
+    "Clause",
+    "Finding",
+    "Result",
+    "SchemaFinding",
+    "Subject",
+    "examine",
+    "exit_code",
+    "schema_findings",
+]

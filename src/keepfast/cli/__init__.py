@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "dlq": "Inspect and replay dead letters.",
     "spool": "Inspect and publish dead letters that Kafka did not accept.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
+    "schema": "Show and compare schemas of the registry.",
     "send": "Produce records to a topic.",
     "broker": "Run a Kafka broker for development.",
     "demo": "Run a demonstration that needs no installation.",

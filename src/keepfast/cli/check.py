@@ -14,8 +14,11 @@ from keepfast.cli.connection import exit_on_interrupt
 from keepfast.cli.errors import report_errors
 
 if TYPE_CHECKING:
-    from keepfast.audit import Clause, Finding, Result
+    from keepfast.app import App
+    from keepfast.audit import Clause, Finding, Result, SchemaFinding
     from keepfast.audit.clause import Status
+    from keepfast.runner import KafkaConsumerRunner
+    from keepfast.settings import Settings
 
 DOCUMENTS: Final = ("standard", "loop", "pattern", "fraud", "spring")
 MARKS: Final[dict[Status, tuple[str, str]]] = {
@@ -61,7 +64,8 @@ def check(
 ) -> None:
     """Check an app against every MUST and SHOULD of the consumer standard and of the documents beside it.
 
-    It reads the options in code, the effective settings, README, Dockerfile and tests, and connects to no broker.
+    It reads the options in code, the effective settings, README, Dockerfile and tests, and connects to no broker. Where
+    topics have schemas, it asks the registry, and decodes examples of the latest versions as the handlers would.
     A rule is passed, failed (with a fix), guaranteed by keepfast for every app, overruled by a decision record, or not
     applicable, as rules about a KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated
     SHOULD is a warning, unless --strict is set. Rules that are violated for the same reason are shown together.
@@ -84,14 +88,12 @@ def check(
       keepfast check consumer:runner
       keepfast check --list
 
-    Exit codes: 0 no MUST rule is violated, 1 some are (with --strict SHOULD rules too), 2 the app cannot be loaded
-    or its settings are invalid.
+    Exit codes: 0 fine, 1 a MUST rule (with --strict a SHOULD rule) is violated, or a schema does not fit, 2 not loaded.
     """
     if list_rules == (target is not None):
         raise click.UsageError("Name an app, such as app:app, or list the rules with --list.")
     with report_errors(debug=debug), exit_on_interrupt():
-        from keepfast.audit import CLAUSES, Subject, examine
-        from keepfast.audit.report import exit_code
+        from keepfast.audit import CLAUSES, Subject, examine, exit_code
 
         clauses = [clause for clause in CLAUSES if not only or clause.document in only]
         if target is None:
@@ -99,13 +101,14 @@ def check(
             return
         from keepfast.cli.app_loader import load_app_or_runner
 
-        subject = Subject.of(load_app_or_runner(target, cwd=Path.cwd()), cwd=Path.cwd(), folder=project)
-        results = examine(subject, ignore=ignore, clauses=clauses)
-        code = exit_code(results, strict=strict)
+        audited = load_app_or_runner(target, cwd=Path.cwd())
+        subject = Subject.of(audited, cwd=Path.cwd(), folder=project)
+        results, schemas = examine(subject, ignore=ignore, clauses=clauses), _schemas(audited, subject.settings)
+        code = exit_code(results, strict=strict) or int(any(one.status == "failed" for one in schemas))
         if as_json:
-            _as_json(results, code)
+            _as_json(results, schemas, code)
         else:
-            _show(results, show_all=show_all, strict=strict)
+            _show(results, schemas, show_all=show_all, strict=strict)
     sys.exit(code)
 
 
@@ -118,14 +121,37 @@ def _list(clauses: Sequence[Clause], *, as_json: bool) -> None:
         click.echo(f"{one.id:<22} {one.level:<7} {one.text}")
 
 
-def _as_json(results: Sequence[Result], code: int) -> None:
+def _schemas(audited: App | KafkaConsumerRunner, settings: Settings) -> list[SchemaFinding]:
+    from keepfast.app import App
+
+    if not isinstance(audited, App):
+        return []
+    from keepfast.audit import schema_findings
+
+    return schema_findings(audited, settings)
+
+
+def _show_schemas(schemas: Sequence[SchemaFinding]) -> None:
+    for one in schemas:
+        word, colour = MARKS[one.status] if one.status != "unknown" else ("unknown", "yellow")
+        click.echo(f"{click.style(f'{word:<10}', fg=colour)} schema of {one.topic} for {one.consumer}: {one.reason}")
+
+
+def _as_json(results: Sequence[Result], schemas: Sequence[SchemaFinding], code: int) -> None:
+    from dataclasses import asdict
+
     from keepfast.audit.report import summary
 
-    fields = {"exit_code": code, "summary": summary(results), "rules": [_as_dict(one) for one in results]}
+    fields = {
+        "exit_code": code,
+        "summary": summary(results),
+        "rules": [_as_dict(one) for one in results],
+        "schemas": [asdict(one) for one in schemas],
+    }
     click.echo(json.dumps(fields, ensure_ascii=False, indent=2))
 
 
-def _show(results: Sequence[Result], *, show_all: bool, strict: bool) -> None:
+def _show(results: Sequence[Result], schemas: Sequence[SchemaFinding], *, show_all: bool, strict: bool) -> None:
     from keepfast.audit.report import summary
 
     groups = [[one] for one in results] if show_all else by_reason([one for one in results if one.status == "failed"])
@@ -143,6 +169,7 @@ def _show(results: Sequence[Result], *, show_all: bool, strict: bool) -> None:
     click.echo(summary(results))
     if any(one.status == "failed" for one in results):
         click.echo(NEXT_STEPS)
+    _show_schemas(schemas)
 
 
 def by_reason(results: Sequence[Result]) -> list[list[Result]]:

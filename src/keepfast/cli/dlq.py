@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from keepfast.cli import dlq_view as view
-from keepfast.cli.connection import connection_options, exit_on_interrupt
+from keepfast.cli.connection import connection_options, exit_on_interrupt, settings_for
 from keepfast.cli.dlq_options import DlqCluster, OffsetsOption, open_dlq, selection_of, selection_options
 from keepfast.cli.dlq_replay import Rate, ReplayRequest, replay_letters
 from keepfast.cli.errors import report_errors
@@ -114,6 +114,23 @@ def _empty_message(source: LetterTopic) -> str:
     return f"No letter in {source.topic} matches; {source.offsets:,} offsets were read."
 
 
+def _decoded(stored: FiledLetter, target: str | None) -> bytes | None:
+    """The value as JSON, if it was written with a schema and the registry has it."""
+    if stored.letter.schema is None:
+        return None
+    from keepfast.app.schemas import source_of
+    from keepfast.desk.decoding import decoded
+
+    settings = settings_for(target).registry
+    if settings.url is None:
+        return None
+    source = source_of(settings, at_once=True)
+    try:
+        return decoded(stored.letter, source)
+    finally:
+        source.close()
+
+
 @dlq.command(short_help="Show one letter, masked unless --reveal.")
 @click.argument("topic")
 @click.argument("letter", type=OffsetsOption(), metavar="PARTITION:OFFSET")
@@ -126,16 +143,18 @@ def show(
     """Show one letter: what failed, where, how often, and the structure of the record.
 
     Values are masked: JSON is shown with the types of its fields, anything else with its size. --reveal shows the
-    values.
+    values. A record with a schema is decoded by the registry of --app or KEEPFAST_REGISTRY_URL, if there is one.
     """
     with report_errors(debug=debug), exit_on_interrupt():
         cluster = open_dlq(topic, target, brokers)
         with cluster.browser() as browser:
             stored = _read_one(browser, cluster, letter)
+        value = _decoded(stored, target)
         if as_json:
-            click.echo(json.dumps(view.letter_fields(stored, reveal=reveal), ensure_ascii=True, indent=2))
+            fields = view.letter_fields(stored, reveal=reveal, decoded=value)
+            click.echo(json.dumps(fields, ensure_ascii=True, indent=2))
         else:
-            click.echo(view.letter_text(stored, reveal=reveal))
+            click.echo(view.letter_text(stored, reveal=reveal, decoded=value))
         if stored.letter.format == "unknown":
             click.echo("The format of this letter is unknown. Check that this is a dead-letter topic.", err=True)
 

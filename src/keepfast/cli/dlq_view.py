@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from keepfast.deadletters.checked import iso
+from keepfast.deadletters.envelope import schema_fields
 from keepfast.desk.letter_causes import LetterCause
 from keepfast.desk.masking import field_name, frames, masked_text, shape
 from keepfast.desk.selection import FiledLetter
@@ -65,8 +66,10 @@ def letter_row(stored: FiledLetter) -> tuple[str, ...]:
     )
 
 
-def letter_fields(stored: FiledLetter, *, reveal: bool = False) -> dict[str, Any]:
-    """One letter for --json. Key, value and headers are base64 and only present if revealed."""
+def letter_fields(stored: FiledLetter, *, reveal: bool = False, decoded: bytes | None = None) -> dict[str, Any]:
+    """One letter for --json. Key, value and headers are base64 and only present if revealed. `decoded` is the value as
+    JSON, where it is none and was decoded by its schema.
+    """
     letter = stored.letter
     fields: dict[str, Any] = {
         "topic": stored.place.topic,
@@ -95,6 +98,7 @@ def letter_fields(stored: FiledLetter, *, reveal: bool = False) -> dict[str, Any
         "handler": letter.handler,
         "app_version": letter.app_version,
         "trace_id": letter.trace_id,
+        "schema": schema_fields(letter.schema),
         "replay_count": letter.replay_count,
         "replayed_from": letter.replayed_from,
         "stack_trace": letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace),
@@ -102,18 +106,19 @@ def letter_fields(stored: FiledLetter, *, reveal: bool = False) -> dict[str, Any
     if reveal:
         fields["key"] = _base64(letter.key)
         fields["value"] = _base64(letter.value)
+        fields["decoded"] = None if decoded is None else json.loads(decoded)
         fields["headers"] = [[name, _base64(value)] for name, value in letter.headers]
     else:
         fields["key_bytes"] = None if letter.key is None else len(letter.key)
         fields["value_bytes"] = None if letter.value is None else len(letter.value)
-        fields["value_shape"] = shape(letter.value)
+        fields["value_shape"] = shape(letter.value if decoded is None else decoded)
         fields["header_names"] = [field_name(name) for name, _ in letter.headers]
         fields = masked_tree(fields)
     return fields
 
 
-def letter_text(stored: FiledLetter, *, reveal: bool) -> str:
-    """One letter as text."""
+def letter_text(stored: FiledLetter, *, reveal: bool, decoded: bytes | None = None) -> str:
+    """One letter as text; `decoded` as for `letter_fields`."""
     letter = stored.letter
     message = letter.error_message if reveal else masked_text(letter.error_message)
     reason = letter.reason if reveal else masked_text(letter.reason)
@@ -132,6 +137,7 @@ def letter_text(stored: FiledLetter, *, reveal: bool) -> str:
         "Handler": letter.handler,
         "App version": letter.app_version,
         "Trace": letter.trace_id,
+        "Schema": "" if letter.schema is None else str(letter.schema),
         "Replayed": f"{letter.replay_count} times, last from {letter.replayed_from}" if letter.replay_count else "",
     }
     limit, safe = (MAX_REVEALED, escaped) if reveal else (500, clean_text)
@@ -140,13 +146,13 @@ def letter_text(stored: FiledLetter, *, reveal: bool) -> str:
     stack = letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace)
     if stack:
         lines += [click.style("Stack", bold=True), *(f"  {safe(line, 500)}" for line in stack)]
-    return "\n".join(lines + (_revealed(stored) if reveal else _masked(stored)))
+    return "\n".join(lines + (_revealed(stored, decoded) if reveal else _masked(stored, decoded)))
 
 
-def _masked(stored: FiledLetter) -> list[str]:
+def _masked(stored: FiledLetter, decoded: bytes | None) -> list[str]:
     letter = stored.letter
     names = ", ".join(f"{field_name(name)} {_size(value)}" for name, value in letter.headers)
-    body = json.dumps(shape(letter.value), indent=2, ensure_ascii=False)
+    body = json.dumps(shape(letter.value if decoded is None else decoded), indent=2, ensure_ascii=False)
     return [
         f"{click.style('Key', bold=True)} {_size(letter.key)}",
         f"{click.style('Headers', bold=True)} {clean_text(names, 2000) or 'none'}",
@@ -156,14 +162,14 @@ def _masked(stored: FiledLetter) -> list[str]:
     ]
 
 
-def _revealed(stored: FiledLetter) -> list[str]:
+def _revealed(stored: FiledLetter, decoded: bytes | None) -> list[str]:
     letter = stored.letter
     return [
         f"{click.style('Key', bold=True)} {_text(letter.key)}",
         click.style("Headers", bold=True),
         *(f"  {escaped(name, 500)}: {_text(value)}" for name, value in letter.headers),
         f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not the exact bytes"),
-        f"  {_text(letter.value)}",
+        f"  {_text(letter.value if decoded is None else decoded)}",
     ]
 
 

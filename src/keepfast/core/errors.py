@@ -9,9 +9,11 @@ KeepfastError
 ├── Fenced                 another member took this static member's identity   exit 6
 ├── PortError              a client call failed (see `Fault`)
 │   ├── SourceError        consuming side
-│   └── SinkError          producing side
+│   ├── SinkError          producing side
+│   └── RegistryError      the schema registry
 ├── SpoolError             the spool did not take a letter, or does not give one back
 ├── DecodeError            the bytes of a record do not fit the annotation     dead-lettered
+├── SchemaPending          the schema of a record is being fetched             waits
 ├── MiddlewareError        a middleware or provider did not yield exactly once  dead-lettered
 ├── ControlRefused         a running app did not carry out a command
 ├── HandlerTimeout         the handler did not end within timeout_s            dead-lettered
@@ -27,7 +29,7 @@ KeepfastError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 
@@ -125,6 +127,12 @@ class SinkError(PortError):
     raised: BaseException | None = None
 
 
+class RegistryError(PortError):
+    """The schema registry does not answer (`fault` RETRY), refuses the credentials (REFUSED), does not know what was
+    asked for (MISSING), or refuses a schema (FATAL).
+    """
+
+
 class SpoolError(KeepfastError):
     """The spool did not take a letter, or cannot give it back. `full`: there is no room for it. `damaged`: what it
     holds is no letter any more, and will not become one.
@@ -146,6 +154,16 @@ class DecodeError(KeepfastError):
     def __init__(self, message: str, *, code: str = "DECODE_FAILED", error_class: str = "") -> None:
         self.code = code
         self.error_class = error_class
+        super().__init__(message)
+
+
+class SchemaPending(KeepfastError):
+    """The schema of a record is not there yet. It is being fetched; the attempt does not count. `answered` says,
+    without blocking, whether it makes sense to try the record again.
+    """
+
+    def __init__(self, message: str, answered: Callable[[], bool]) -> None:
+        self.answered = answered
         super().__init__(message)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from keepfast.core.commit_metadata import WINDOW, CompletionMap
 from keepfast.core.crash_guard import CrashWatch
-from keepfast.core.errors import BatchError, Signal, SinkError
+from keepfast.core.errors import BatchError, SchemaPending, Signal, SinkError
 from keepfast.core.ledger import Ages, HeldBytes, Ledger
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
@@ -740,6 +740,8 @@ class Batch(Run):
                     if lane is None or lane not in handed:
                         leading.append(index)
                     continue
+                except SchemaPending:  # soon it can be decoded: the batch waits as a whole
+                    raise
                 except BaseException as error:  # noqa: BLE001 - the error becomes an outcome of this record
                     self.bad[index] = error
             blocked.add(lane)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from keepfast.core.schemas import SchemaFormat, SchemaRef
 from keepfast.deadletters import checked, inline
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.letter import (
@@ -55,6 +56,7 @@ def fields_of(letter: Letter) -> dict[str, Any]:
         "handler": letter.handler,
         "app_version": letter.app_version,
         "trace_id": letter.trace_id,
+        "schema": schema_fields(letter.schema),
         "replay_count": letter.replay_count,
         "replayed_from": letter.replayed_from,
         "stack_trace": letter.stack_trace,
@@ -95,7 +97,29 @@ def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter
         handler=_name(fields, "handler"),
         app_version=_name(fields, "app_version"),
         trace_id=_name(fields, "trace_id"),
+        schema=schema_of(fields.get("schema")),
         format="envelope",
+    )
+
+
+def schema_fields(schema: SchemaRef | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
+    return {"format": schema.format, "subject": schema.subject, "id": schema.id, "version": schema.version}
+
+
+def schema_of(given: object) -> SchemaRef | None:
+    """None for what is none."""
+    if not isinstance(given, dict):
+        return None
+    known = next((one for one in get_args(SchemaFormat) if one == given.get("format")), None)
+    if known is None:
+        return None
+    return SchemaRef(
+        format=known,
+        subject=checked.text(given.get("subject"), MAX_GROUP),
+        id=checked.whole(given.get("id"), 2**31 - 1),
+        version=checked.whole(given.get("version"), 2**31 - 1),
     )
 
 

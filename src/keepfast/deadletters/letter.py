@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from keepfast.core.policies import LetterFormat
 from keepfast.core.replays import ReplayMark
+from keepfast.core.schemas import SchemaRef
 
 ForeignFormat = Literal["spring", "connect", "streams", "share", "unknown"]
 AnyFormat = LetterFormat | ForeignFormat
@@ -80,6 +81,8 @@ class Letter:
     trace_id: str = ""
     replay: ReplayMark | None = None
     """The replay that the record came from; None if it had not been replayed."""
+    schema: SchemaRef | None = None
+    """The registered schema that the record was written with, where its topic has one."""
     format: AnyFormat = "unknown"
 
     @property

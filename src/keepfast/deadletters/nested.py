@@ -30,6 +30,7 @@ _METADATA: Final = (
     "handler",
     "app_version",
     "trace_id",
+    "schema",
     "retry_count",
     "attempts",
     "replay_count",

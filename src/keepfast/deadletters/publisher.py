@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from keepfast.core.errors import KeepfastError, error_class, error_type
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Sink, Spool
-from keepfast.core.records import Outgoing, Record
+from keepfast.core.records import Message, Outgoing, Record
 from keepfast.core.replays import ReplayMark
 from keepfast.core.retry_topics import original, source_of
 from keepfast.core.runs import FailedRecord
+from keepfast.core.schemas import SchemaRef
 from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters import checked, ours
 from keepfast.deadletters.fingerprint import fingerprint, user_frame, user_place
@@ -34,7 +35,7 @@ class Publisher:
     A letter goes to its record's partition number; where there is no such partition, its key decides. That of a record
     which came back from retry topics is about the original record, with all its attempts. Error texts in the letter
     are masked; the original bytes never are. `spool` takes letters that the sink cannot deliver; `missing` is called
-    with a topic that does not exist, and never blocks.
+    with a topic that does not exist, `schema_of` with a record, to name its schema; both never block.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Publisher:
         masking: MaskingRules = DEFAULT_RULES,
         spool: Spool | None = None,
         missing: Callable[[str], None] | None = None,
+        schema_of: Callable[[Message], SchemaRef | None] | None = None,
     ) -> None:
         self.spool = spool
         self.missing = missing
@@ -62,6 +64,7 @@ class Publisher:
         self._app_version = app_version
         self._form: LetterFormat = form
         self._masking = masking
+        self._schema_of = schema_of
 
     def letter(
         self,
@@ -127,6 +130,7 @@ class Publisher:
             app_version=self._app_version,
             trace_id=checked.trace_id(ours.last(headers, ours.TRACEPARENT)),
             replay=ReplayMark.of(record.headers, self._group),
+            schema=self._schema_of(message) if self._schema_of is not None else None,
             format=self._form,
         )
 

@@ -79,6 +79,7 @@ def _ours(letter: Letter) -> Headers:
         "keepfast-handler": letter.handler,
         "keepfast-app-version": letter.app_version,
         "keepfast-trace-id": letter.trace_id,
+        "keepfast-schema": json.dumps(envelope.schema_fields(letter.schema)) if letter.schema is not None else "",
     }
     always = (ours.LETTER_ID, ours.ERROR_CODE)
     return ours.encoded((name, text) for name, text in texts.items() if text or name in always)
@@ -101,10 +102,11 @@ def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:
         fingerprint=_name(fields, "keepfast-fingerprint"),
         failed_at_ms=checked.instant_ms(_name(fields, "keepfast-failed-at")),
         retry_count=checked.digits(fields.get("keepfast-retry-count"), 2**31 - 1) or 0,
-        attempts=envelope.attempts_of(_listed(fields.get("keepfast-attempts"))),
+        attempts=envelope.attempts_of(_json(fields.get("keepfast-attempts"))),
         handler=_name(fields, "keepfast-handler"),
         app_version=_name(fields, "keepfast-app-version"),
         trace_id=_name(fields, "keepfast-trace-id"),
+        schema=envelope.schema_of(_json(fields.get("keepfast-schema"))),
         format="headers",
     )
 
@@ -122,7 +124,7 @@ def _read_spring(fields: dict[str, Bytes]) -> dict[str, Any]:
     }
 
 
-def _listed(fields: Bytes) -> object:
+def _json(fields: Bytes) -> object:
     if fields is None or len(fields) > _MAX_ATTEMPTS_BYTES:
         return None
     try:

@@ -85,6 +85,21 @@ def custom_decoder(function: Callable[[bytes], Any], annotation: Any, *, tombsto
     return decode
 
 
+def converter_for(annotation: Any, *, where: str = "") -> tuple[Callable[[Any], Any], Names]:
+    """From plain data (dicts, lists, numbers, dates) to what the annotation says, and the field names that it declares.
+    Raises ConfigError for an annotation that no data can become.
+    """
+    prefix = f"{where}: " if where else ""
+    inner = _split_none(annotation)[0]
+    if _bare(inner) in (Any, object, dict) or get_args(_bare(inner)) == (str, Any):
+        return _same, frozenset
+    _refuse_unusable(inner, prefix)
+    if holds_pydantic(inner):
+        validate = sys.modules["pydantic"].TypeAdapter(inner).validate_python
+        return validate, _pydantic_parser(inner, prefix)[1]
+    return functools.partial(msgspec.convert, type=inner), _msgspec_parser(inner, prefix)[1]
+
+
 def on_null(annotation: Any, tombstones: Tombstones) -> Callable[[], Any]:
     """What to do with a null value: return what the handler gets for it, or raise."""
     if tombstones not in ("dead-letter", "discard"):
@@ -112,7 +127,7 @@ def takes_bytes(annotation: Any) -> bool:
     return _split_none(annotation)[0] is bytes
 
 
-def _same(value: bytes | None) -> bytes | None:
+def _same(value: Any) -> Any:
     return value
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Optional, TypeAlias
 
 from keepfast.core.errors import ConfigError, DecodeError, Discard
 from keepfast.core.records import Message, read_headers
+from keepfast.core.schemas import JsonSchema, Schema, SchemaRef
 from keepfast.decode.annotation import (
     Decoder,
     Tombstones,
@@ -24,6 +25,7 @@ from keepfast.decode.annotation import (
     type_name,
 )
 from keepfast.decode.failures import CONTENT_TYPE_UNKNOWN, MISSING_REQUIRED_FIELD, UNKNOWN_TYPE
+from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaSource
 from keepfast.decode.signature import is_plain
 
 ValueDecoder: TypeAlias = Callable[[bytes], Any]
@@ -49,7 +51,8 @@ class Decoding:
     """What a consumer and its app say about decoding beside the annotation.
 
     `models`: the type of each topic's records. `types`: the type of a record by the value of its header `type_header`.
-    `registered`: the app's decoders, by type. `topics`: all topics of the consumer, by the settings.
+    `registered`: the app's decoders, by type. `topics`: all topics of the consumer, by the settings. `schemas`: the
+    schema of each topic's values, `schema` that of all others; `source` is where schemas are fetched from.
     """
 
     models: Mapping[str, Any] = field(default_factory=dict)
@@ -59,6 +62,27 @@ class Decoding:
     registered: Mapping[Any, ValueDecoder] = field(default_factory=dict)
     unknown_types: UnknownTypes = "dead-letter"
     topics: tuple[str, ...] = ()
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
+    schema: Schema | None = None
+    source: SchemaSource | None = None
+
+    def within(self, *, registered: Mapping[Any, ValueDecoder], schemas: Mapping[str, Schema]) -> Decoding:
+        """With what the app declares; the consumer's own schemas go before."""
+        declared = {} if self.schema is not None else schemas
+        return replace(self, registered=registered, schemas={**declared, **self.schemas})
+
+    def schema_of(self, topic: str) -> Schema | None:
+        return self.schemas.get(topic, self.schema)
+
+    @property
+    def has_schemas(self) -> bool:
+        """Whether some topic of the consumer has one."""
+        return self.schema is not None or any(topic in self.schemas for topic in self.topics)
+
+    @property
+    def needs_registry(self) -> bool:
+        used = [self.schema, *(self.schemas.get(topic) for topic in self.topics)]
+        return any(one is not None and one.registry for one in used)
 
     def example(self, annotation: Any, topic: str) -> tuple[Any, Mapping[str, str]]:
         """The type of an example record of this topic, and the headers that it needs. Its type is `bytes` where only a
@@ -68,7 +92,11 @@ class Decoding:
             tag, kind = next(iter(self.types.items()))
         else:
             tag, kind = "", self.models.get(topic, annotation)
-        if self.decoder is not None or any(member in self.registered for member in members_of(kind)):
+        if (
+            self.decoder is not None
+            or self.needs_registry
+            or any(member in self.registered for member in members_of(kind))
+        ):
             kind = bytes
         return kind, {self.type_header: tag} if tag else {}
 
@@ -82,6 +110,10 @@ class ChosenDecoder:
     decode: Callable[[Any], Any]
     by_record: bool = False
     as_is: bool = False
+    ref_of: Callable[[Message], SchemaRef | None] | None = None
+    """The registered schema of a record, where its topic has one."""
+    ensure: Callable[[Message], None] | None = None
+    """Raises SchemaPending if a record cannot be decoded yet."""
 
 
 def choose(annotation: Any, decoding: Decoding, *, tombstones: Tombstones, where: str = "") -> ChosenDecoder:
@@ -91,6 +123,9 @@ def choose(annotation: Any, decoding: Decoding, *, tombstones: Tombstones, where
         raise ConfigError(f"{where}: {problem}" if where else problem)
     decoders = _Decoders(annotation, decoding, tombstones, where)
     own = decoding.decoder
+    if decoding.has_schemas and not takes_bytes(annotation):
+        by_schema = _BySchema(decoders)
+        return ChosenDecoder(by_schema.decode, by_record=True, ref_of=by_schema.ref, ensure=by_schema.ensure)
     if decoding.models or decoding.types:
         by_record = decoders.by_topic() if decoding.models else decoders.by_type()
         return ChosenDecoder(decoders.by_content_type(own, by_record) if isinstance(own, Mapping) else by_record, True)
@@ -183,6 +218,57 @@ class _Decoders:
         return decode
 
 
+class _BySchema:
+    """The decoder of each topic, made at the start; of topics that a pattern finds later, with their first record. A
+    topic without a schema is decoded as its type says.
+    """
+
+    def __init__(self, decoders: _Decoders) -> None:
+        self._decoders = decoders
+        self._known: dict[str, RecordDecoder] = {topic: self._of(topic) for topic in decoders.decoding.topics}
+
+    def decode(self, message: Message) -> Any:
+        return self._decoder(message.topic())(message)
+
+    def ensure(self, message: Message) -> None:
+        decoder = self._decoder(message.topic())
+        if isinstance(decoder, SchemaDecoder):
+            decoder.ensure(message)
+
+    def ref(self, message: Message) -> SchemaRef | None:
+        decoder = self._decoder(message.topic())
+        return decoder.ref(message) if isinstance(decoder, SchemaDecoder) else None
+
+    def _decoder(self, topic: str) -> RecordDecoder:
+        found = self._known.get(topic)
+        return found if found is not None else self._known.setdefault(topic, self._of(topic))
+
+    def _of(self, topic: str) -> RecordDecoder:
+        decoders, decoding = self._decoders, self._decoders.decoding
+        kind, optional = decoding.models.get(topic, decoders.annotation), type(None) in members_of(decoders.annotation)
+        if topic in decoding.models and optional:
+            kind = Optional[kind]  # noqa: UP045 - `|` fails for some kinds of types
+        schema = decoding.schema_of(topic)
+        if schema is None:
+            return _of_value(decoders.of(kind))
+        if isinstance(schema, JsonSchema) and not schema.registry:
+            return FileDecoder(topic, schema, kind, tombstones=decoders.tombstones, where=decoders.where)
+        if decoding.source is None:
+            raise ConfigError(
+                f"the topic {topic} has a schema of a registry: set registry.url (KEEPFAST_REGISTRY_URL), or write"
+                " JsonSchema(…, registry=False) for a file"
+            )
+        return SchemaDecoder(
+            topic,
+            schema,
+            kind,
+            source=decoding.source,
+            tombstones=decoders.tombstones,
+            discard_unknown=decoding.unknown_types == "discard",
+            where=decoders.where,
+        )
+
+
 def _of_value(decode: Decoder) -> RecordDecoder:
     return lambda message: decode(message.value())
 
@@ -213,6 +299,11 @@ def _problems(annotation: Any, decoding: Decoding) -> Iterator[str]:
         yield (
             "decoder= decodes every record, so the types by topic or by header have no effect; leave one of them out,"
             " or register a decoder for a type: app.decoder(Model, function)"
+        )
+    if decoding.has_schemas and (own is not None or decoding.types):
+        yield (
+            "schema= says how its records are decoded, so decoder= and types= have no effect; leave one of them out (a"
+            " union as annotation takes several types: the name in the schema chooses)"
         )
     without = [topic for topic in decoding.topics if decoding.models and topic not in decoding.models]
     if without:

@@ -29,6 +29,10 @@ TOMBSTONE = "TOMBSTONE"
 UNKNOWN_TYPE = "UNKNOWN_TYPE"
 """A tag that names none of the types that the handler takes."""
 CONTENT_TYPE_UNKNOWN = "CONTENT_TYPE_UNKNOWN"
+SCHEMA_UNKNOWN = "SCHEMA_UNKNOWN"
+"""The registry has no schema with the record's id."""
+SCHEMA_ID_MISSING = "SCHEMA_ID_MISSING"
+"""Neither the value nor a header names a schema."""
 
 NEWLINE = b"\n"
 
@@ -110,6 +114,18 @@ def describe_custom(error: Exception, value: bytes, *, decoder: str, wanted: str
     )
     failure.__cause__ = error
     return failure
+
+
+def describe_invalid(error: Any, *, schema: str, declared: frozenset[str]) -> DecodeError:
+    """The error for JSON that its JSON Schema does not allow: where, and by which keyword. `error` is jsonschema's."""
+    path = _pydantic_path(list(error.absolute_path), declared)
+    if error.validator == "required":
+        lacks = [name for name in error.validator_value if name in declared and name not in error.instance]
+        code, why = MISSING_REQUIRED_FIELD, f"lacks {', '.join(f'`{name}`' for name in lacks)}"
+    else:
+        code = ENUM_INVALID if error.validator in ("enum", "const") else SCHEMA_INVALID
+        why = f"does not keep to {error.validator!r}"
+    return DecodeError(f"the value does not match {schema}: {_at(path) or 'it '}{why}", code=code)
 
 
 def tombstone(wanted: str) -> DecodeError:

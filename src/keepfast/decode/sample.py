@@ -1,10 +1,13 @@
-"""Generates an example value from a handler's annotation, to be sent as a record."""
+"""Generates example values: from a handler's annotation, to be sent as a record, and from schemas."""
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import re
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +29,24 @@ _BY_FORMAT: Final = {
 }
 _TIME_NAME: Final = re.compile(r"(?:^|_)(?:at|on|time|timestamp)$|(?:At|Time)$")
 _PLAIN: Final[Mapping[str, Any]] = {"integer": 1, "number": 1.5, "boolean": True, "null": None, "array": []}
+
+_AVRO: Final[Mapping[str, Any]] = {
+    "null": None,
+    "boolean": True,
+    "int": 1,
+    "long": 1,
+    "float": 1.5,
+    "double": 1.5,
+    "bytes": b"bytes",
+    "string": "text",
+}
+_LOGICAL: Final[Mapping[str, Any]] = {
+    "decimal": decimal.Decimal(1),
+    "uuid": uuid.UUID(_BY_FORMAT["uuid"]),
+    "date": datetime.date(2026, 1, 31),
+    **dict.fromkeys(("time-millis", "time-micros"), datetime.time(12)),
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)),
+}
 
 Schema = Mapping[str, Any]
 
@@ -80,3 +101,63 @@ def _single(schema: Schema, name: str) -> Any:
     if kind in {"integer", "number"} and schema.get("minimum", 0) > 1:
         return schema["minimum"]
     return _PLAIN.get(kind)
+
+
+def json_examples(schema: Schema) -> Iterator[Any]:
+    """Values that a JSON Schema allows: with its required properties alone, and with all."""
+    known = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    yield _value(schema, known, "value", MAX_DEPTH)
+    yield _value(_with_all(schema), {name: _with_all(one) for name, one in known.items()}, "value", MAX_DEPTH)
+
+
+def _with_all(schema: Any) -> Any:
+    """The same schema with every property required."""
+    if isinstance(schema, list):
+        return [_with_all(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made = {name: _with_all(one) for name, one in schema.items()}
+    return {**made, "required": list(schema["properties"])} if isinstance(schema.get("properties"), Mapping) else made
+
+
+def avro_examples(schema: Any) -> Iterator[Any]:
+    """Values of an Avro schema: with a value where null is allowed, and with null."""
+    for nulls in (False, True):
+        yield _AvroExample(nulls=nulls).of(schema, "", MAX_DEPTH)
+
+
+class _AvroExample:
+    def __init__(self, *, nulls: bool) -> None:
+        self._nulls = nulls
+        self._named: dict[str, Any] = {}
+
+    def of(self, schema: Any, space: str, depth: int) -> Any:  # noqa: PLR0911 - a table of Avro's types
+        match schema:
+            case list():
+                others = [one for one in schema if one != "null"]
+                null = "null" in schema and (self._nulls or depth <= 0 or not others)
+                return None if null else self.of(others[0], space, depth - 1)
+            case str() if schema in _AVRO:
+                return _AVRO[schema]
+            case str():
+                return self.of(self._named.get(schema) or self._named[f"{space}.{schema}"], space, depth - 1)
+            case {"logicalType": str(logical)} if logical in _LOGICAL:
+                return _LOGICAL[logical]
+            case {"type": "record" | "error", "name": name, "fields": fields}:
+                space = schema.get("namespace", name.rpartition(".")[0] or space)
+                self._named |= {name: schema, f"{space}.{name}": schema}
+                return {field["name"]: self.of(field["type"], space, depth - 1) for field in fields}
+            case {"type": "enum", "name": name, "symbols": [first, *_]}:
+                self._named |= {name: schema, f"{space}.{name}": schema}
+                return first
+            case {"type": "fixed", "name": name, "size": size}:
+                self._named |= {name: schema, f"{space}.{name}": schema}
+                return bytes(size)
+            case {"type": "array", "items": items}:
+                return [self.of(items, space, depth - 1)] if depth > 0 else []
+            case {"type": "map", "values": values}:
+                return {"key": self.of(values, space, depth - 1)} if depth > 0 else {}
+            case {"type": kind}:
+                return self.of(kind, space, depth - 1)
+            case other:
+                raise ValueError(f"{other!r} is no Avro schema")

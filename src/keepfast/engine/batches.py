@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
-from keepfast.core.errors import error_type
+from keepfast.core.errors import SchemaPending, error_type
 from keepfast.core.events import BatchFailed, Discarded, Halted
 from keepfast.core.lanes import Lanes
 from keepfast.core.retry_topics import original
@@ -234,8 +234,11 @@ class Batches:
 
     def _judge(self, batch: Batch, error: BaseException, records: int, now: float) -> Verdict:
         """All that was handed over failed together."""
-        batch.failures += 1
         trial, guards = batch.trial or Trial(batch.messages[0], now), self._guards
+        if isinstance(error, SchemaPending):
+            guards.wait_for_schema(trial, error, now)
+            return verdicts.RetryAfter(0.0)
+        batch.failures += 1
         elapsed_s = guards.elapsed_s(trial, now) if guards.on else now - trial.begun_at
         tiers_s = self._plan.tiers.delays_s if self._plan.tiers else ()
         found, verdict = self._failures.weigh(error, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s)

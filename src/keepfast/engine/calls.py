@@ -5,7 +5,8 @@ there. For a record, from the outside in:
 
 1. a record from a retry topic is replaced by the original (consumers with retry topics)
 2. the filter, after the scan for sensitive data where there are both (consumers that have one)
-3. a span (with tracing)
+3. a look whether its schema is there, so that what is around the handler sees no attempt that does not count
+   (consumers with schemas, and tracing, middleware or providers); a span (with tracing)
 4. the scan for sensitive data (consumers that ask for it)
 5. the context, decoding, the user's function, and the wait until what it sent is acknowledged; or with middleware,
    providers or resources the same and those (`middleware.py`)
@@ -34,10 +35,11 @@ from keepfast.core.ports import Sink
 from keepfast.core.records import Message, read_headers
 from keepfast.core.retry_topics import Returned, original
 from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecords, lane_of
+from keepfast.core.schemas import SchemaRef
 from keepfast.decode.annotation import element_of
 from keepfast.decode.choice import Decoding, choose
 from keepfast.decode.signature import HandlerShape, positional
-from keepfast.engine.context import AcknowledgedSender, BatchContext, Context, RawRecord, Sender
+from keepfast.engine.context import AcknowledgedSender, BatchContext, Context, Encode, RawRecord, Sender
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
 from keepfast.engine.middleware import Around, Composition, around_async, around_sync, compose, refuse_awaitable
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
@@ -252,7 +254,8 @@ class Handler:
 
     `order` decides which records of a batch must wait behind one that cannot be handed over. With `sensitive`, every
     record is scanned before anything of it is decoded or handed on. A record for which `passes` is false is finished
-    without a call. `decoding` is what there is to say about decoding beside the annotation.
+    without a call. `decoding` is what there is to say about decoding beside the annotation; `encode` makes the bytes of
+    what its context sends.
     """
 
     def __init__(
@@ -267,6 +270,7 @@ class Handler:
         around: Around = NOTHING_AROUND,
         passes: Filter | None = None,
         decoding: Decoding = BY_ANNOTATION,
+        encode: Encode | None = None,
     ) -> None:
         self.shape = shape
         self._annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
@@ -276,6 +280,7 @@ class Handler:
         self._resources = around.resources
         self._sensitive = sensitive
         self._passes = passes
+        self._encode = encode
         self._logger = logging.getLogger(f"keepfast.handler.{shape.name}")
         self._decode_call: Decode = _as_is if shape.batch else self._chosen.decode
         self._around: Composition | None = None
@@ -283,6 +288,11 @@ class Handler:
             self._around = compose(function, shape, self._decode_call, around)
         else:
             self._function = positional(function, shape)
+
+    @property
+    def ref_of(self) -> Callable[[Message], SchemaRef | None] | None:
+        """Which registered schema a record was written with, where topics have schemas."""
+        return self._chosen.ref_of
 
     def call(self, sink: Sink, *, tracing: Tracing | None = None, retry_topics: bool = False) -> RecordCall | BatchCall:
         """What threads do for a `def` handler. `sink` is where its context sends to."""
@@ -307,6 +317,8 @@ class Handler:
         if scan is not None and passes is None:
             handle = _prepared(handle, scan)
         handle = _traced(bodies, handle, self._group, tracing, is_batch=is_batch)
+        if self._chosen.ensure is not None and not is_batch and (tracing is not None or self._around is not None):
+            handle = _prepared(handle, partial(_ensured, self._chosen.ensure))
         if passes is not None and not is_batch:
             handle = _prepared(handle, partial(_filtered, passes))
             handle = handle if scan is None else _prepared(handle, scan)
@@ -349,14 +361,15 @@ class Handler:
         return (lambda message: decode(message.value())) if plain else opened
 
     def _context_for(self, sender: Sender) -> Callable[[Any, Run], Any]:
-        group, logger, resources = self._group, self._logger, self._resources
+        group, logger, resources, encode = self._group, self._logger, self._resources, self._encode
 
         def context_of(message: Message, run: Run) -> Context:
-            return Context(original(message), run, group=group, logger=logger, sender=sender, resources=resources)
+            message = original(message)
+            return Context(message, run, group=group, logger=logger, sender=sender, resources=resources, encode=encode)
 
         def context_for(message: Message, run: Run) -> Context:
             run.sends = None
-            return Context(message, run, group=group, logger=logger, sender=sender, resources=resources)
+            return Context(message, run, group=group, logger=logger, sender=sender, resources=resources, encode=encode)
 
         def batch_context_for(selection: SelectedRecords, run: Run) -> BatchContext:
             run.sends = None
@@ -436,6 +449,11 @@ def _filtered(passes: Filter, message: Message, run: Run | None = None) -> Messa
         raise FilteredOut
     if passed is not True:
         refuse_awaitable(passed, "the filter", "return true or false from it")
+    return message
+
+
+def _ensured(ensure: Callable[[Message], None], message: Message, run: Run) -> Message:  # noqa: ARG001 - as a stage
+    ensure(message)
     return message
 
 

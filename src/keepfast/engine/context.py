@@ -20,6 +20,10 @@ _first_send = threading.Lock()
 """Held while the first send of an attempt creates its `Sends`: a handler may send from several threads of its own."""
 
 
+Encode = Callable[[str, Any, Headers], tuple[bytes | None, Headers]]
+"""From a topic, a value and headers to what is sent. Raises ValueError or TypeError. Any thread; never blocks."""
+
+
 class HandlerSends:
     """The records that one attempt has sent, and whether all were acknowledged. Any thread may send and answer.
 
@@ -252,14 +256,23 @@ class Context(RecordView):
     `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
     """
 
-    __slots__ = ("_run", "_sender", "attempt", "group", "logger", "resources")
+    __slots__ = ("_encode", "_run", "_sender", "attempt", "group", "logger", "resources")
 
     def __init__(
-        self, message: Message, run: Run, *, group: str, logger: logging.Logger, sender: Sender, resources: Any = None
+        self,
+        message: Message,
+        run: Run,
+        *,
+        group: str,
+        logger: logging.Logger,
+        sender: Sender,
+        resources: Any = None,
+        encode: Encode | None = None,
     ) -> None:
         self._message = message
         self._run = run
         self._sender = sender
+        self._encode = encode
         self.attempt = run.attempt
         self.group = group
         self.logger = logger
@@ -287,15 +300,33 @@ class Context(RecordView):
         acknowledged by all in-sync replicas, whatever the handler returns or raises. If it is not, the attempt has
         failed with the error of the send, whatever the handler raised (except for Halt), and the handler runs again.
 
-        `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too).
-        Raises Abandoned, and sends nothing, if the record has timed out; ValueError for a header named `keepfast-…`.
+        `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too). A
+        topic with a schema (`app.schema`) gets it in that. Raises Abandoned, and sends nothing, if the record has timed
+        out; ValueError for a header named `keepfast-…`, and for a value that does not fit its schema.
         """
-        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), to_headers(headers))
+        outgoing = outgoing_of(self._encode, topic, value, key, headers)
         if not self._sender.send(outgoing, self._run):
             raise Abandoned(
                 f"{self.topic}[{self.partition}] offset {self.offset} has timed out, so nothing more is sent for it;"
                 " return from the handler, or raise its timeout_s."
             )
+
+
+def outgoing_of(
+    encode: Encode | None,
+    topic: str,
+    value: Any,
+    key: bytes | str | None,
+    headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]],
+    *,
+    partition: int | None = None,
+) -> Outgoing:
+    """A record that user code sends. Raises ValueError and TypeError for what cannot be sent."""
+    pairs = to_headers(headers)
+    if encode is None:
+        return Outgoing(topic, to_bytes(value), to_bytes(key), pairs, partition)
+    data, pairs = encode(topic, value, pairs)
+    return Outgoing(topic, data, to_bytes(key), pairs, partition)
 
 
 ContextOf = Callable[[Message, Run], Context]

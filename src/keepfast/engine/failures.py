@@ -11,7 +11,7 @@ from keepfast.classify.classification import Classification, classify
 from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED, OPERATOR
 from keepfast.core import verdicts
-from keepfast.core.errors import BatchError, Crashed, OperatorDeadLetter, SinkError, error_type
+from keepfast.core.errors import BatchError, Crashed, OperatorDeadLetter, SchemaPending, SinkError, error_type
 from keepfast.core.events import (
     DeadLettered,
     Discarded,
@@ -95,6 +95,10 @@ class Failures:
         """An attempt failed, after so long: decide, and begin what was decided."""
         wall = self._clock.wall()
         error = self.decisive(error)
+        if isinstance(error, SchemaPending):
+            self._guards.wait_for_schema(failed_record, error, now)
+            self.ready.append(failed_record)
+            return
         failed_record.note(self._attempt(wall, error, took_s))
         plan, guards = self._plan, self._guards
         found, verdict = self.weigh(

@@ -3,7 +3,8 @@
 The machines are pure (`core/guards.py`); here is what the loop does about them.
 Breaker and storm guard each have a named hold of the consumer. While one is there nothing starts but one probe at a
 time, and no other result than the probe's decides anything. Waiting is never burning: a record that waits for a guard
-is neither counted as another failure nor dead-lettered, and the clock of its retries is stopped.
+is neither counted as another failure nor dead-lettered, and the clock of its retries is stopped. The same holds while
+the schema of a record is fetched from the registry, without probes: what fetches it knows when it is there.
 
 What the guards of a consumer look at, and how they say that they stand.
 
@@ -22,6 +23,7 @@ from typing import Literal, Protocol
 
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
+from keepfast.core.errors import SchemaPending
 from keepfast.core.events import BreakerClosed, BreakerOpened, Held, Released, StormGuardReleased, StormGuardTripped
 from keepfast.core.guards import Breaker, BreakerState, Pace, RatePolicy, StormGuard
 from keepfast.core.lanes import Lanes
@@ -153,8 +155,13 @@ class Holds(set[str]):
             self._events.emit(Released(*self._events.source, hold=name))
 
 
-HALT, BREAKER, STORM = "halt", "breaker", "storm"
+HALT, BREAKER, STORM, REGISTRY = "halt", "breaker", "storm", "registry"
 """Holds of the whole consumer."""
+
+ASK_AGAIN_S = 0.01
+"""How often a consumer that waits for schemas asks whether they are there."""
+REPORT_AFTER_S = 1.0
+"""A consumer that waits for the registry for longer says so."""
 
 
 class Guards:
@@ -181,6 +188,8 @@ class Guards:
         self._cases_turn = False
         self._still_since: float | None = None
         self._still_s = 0.0
+        self._schemas: list[SchemaPending] = []
+        self._registry_reported = False
         self.waits = 0
 
     def status(self) -> Status:
@@ -279,9 +288,13 @@ class Guards:
             self._probe_vanished(now)
         if self._pacing is not None:
             self._pacing.step(now)
+        if self._schemas:
+            self._look_for_schemas(now)
 
     def next_in(self, now: float) -> float:
         """Seconds until something may start that may not now. What is overdue waits for a record, not for time."""
+        if self._schemas:
+            return ASK_AGAIN_S
         if self._holds:
             return self._probes_in(now) or float("inf")
         return float("inf") if self._pacing is None else self._pacing.next_in(now)
@@ -343,6 +356,27 @@ class Guards:
             self.waits += 1
             failed_record.begun_at += wait_s
         return wait_s
+
+    def wait_for_schema(self, tried: Tried, pending: SchemaPending, now: float) -> None:
+        """A record cannot be decoded yet: nothing starts until its schema is there, or is known not to exist. The
+        attempt must not be counted. Records that fail are judged as before.
+        """
+        if self._probe is not None and tried.message is self._probe:
+            self._probe_vanished(now)
+        self.waits += 1
+        self.on = True
+        if not self._schemas:
+            self._hold(REGISTRY, now)
+        self._schemas.append(pending)
+
+    def _look_for_schemas(self, now: float) -> None:
+        """A new schema is there at once; only what takes longer is reported."""
+        self._schemas = [pending for pending in self._schemas if not pending.answered()]
+        if not self._schemas:
+            self._let_go(REGISTRY, now, by="registry")
+        elif not self._registry_reported and now - self._holds.since[REGISTRY] >= REPORT_AFTER_S:
+            self._registry_reported = True
+            self._events.emit(Held(*self._events.source, hold=REGISTRY))
 
     def _ask_breaker(
         self, breaker: Breaker, found: Classification, verdict: Verdict, now: float, *, probe: bool
@@ -436,9 +470,14 @@ class Guards:
     def _let_go(self, hold: str, now: float, *, by: str) -> None:
         held_s = now - self._holds.since.get(hold, now)
         self._holds.discard(hold)
-        if self._still_since is not None and not self._holds & {BREAKER, STORM}:
+        if self._still_since is not None and not self._holds & {BREAKER, STORM, REGISTRY}:
             self._still_s += now - self._still_since
             self._still_since = None
+        if hold == REGISTRY:
+            if self._registry_reported:
+                self._registry_reported = False
+                self._events.emit(Released(*self._events.source, hold=hold))
+            return
         ended = BreakerClosed if hold == BREAKER else StormGuardReleased
         self._events.emit(ended(*self._events.source, by=by, held_s=held_s))
 

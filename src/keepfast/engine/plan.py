@@ -10,7 +10,9 @@ from keepfast.classify.classification import BUILT_IN, NotFound, RuleBook, Unkno
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.names import TopicParts
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, LetterFormat, Order, RetryPolicy
+from keepfast.core.records import Message
 from keepfast.core.retry_topics import Tiers
+from keepfast.core.schemas import SchemaRef
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.redact.masking import DEFAULT_RULES, MaskingRules
 
@@ -48,6 +50,8 @@ class Plan:
     rate: RatePolicy | None = None
     retry_floor_s: Callable[[], float] | None = None
     """No retry waits less than this says; asked on the loop's thread, so it must not block."""
+    schema_of: Callable[[Message], SchemaRef | None] | None = None
+    """Which registered schema a record was written with, for its letter; never blocks."""
     unknown_errors: Unknown = "retry"
     not_found: NotFound = "final"
     batch: BatchPolicy | None = None

@@ -25,6 +25,10 @@ from keepfast.telemetry.state import (
 _WORSE: Mapping[Level, int] = {"ok": 0, "degraded": 1, "failing": 2}
 
 
+REGISTRY_S = 2.0
+"""A new schema is fetched in less; what takes longer is worth a line."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFacts:
     """The input. `starting`: what the app waits for before its consumers exist; empty once they do."""
@@ -214,6 +218,9 @@ def _guards(state: ConsumerState) -> Iterator[Reason]:
     if state.guards.breaker in ("open", "half-open"):
         text = "The breaker is open: a downstream fails, and records wait for it."
         yield Reason(code="breaker_open", level="degraded", text=text)
+    if any(hold.name == "registry" and hold.for_s > REGISTRY_S for hold in state.holds):
+        text = "The schema registry does not answer: a record needs a schema, and the others wait with it."
+        yield Reason(code="registry_away", level="degraded", text=text)
     suspects = sum(one.suspects for one in state.partitions)
     if suspects:
         text = f"Probation: {suspects} records run one at a time, because a process crashed twice with them in flight."

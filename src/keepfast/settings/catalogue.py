@@ -26,6 +26,7 @@ from keepfast.settings.model import (
     LogSettings,
     MaskingSettings,
     MetricsSettings,
+    RegistrySettings,
     ShutdownSettings,
     SpoolSettings,
     StateSettings,
@@ -129,6 +130,7 @@ ALERTS: Final = _of_consumers(
 
 SECTIONS: Final = (
     _of_the_app(KafkaSettings, "How to reach the brokers."),
+    _of_the_app(RegistrySettings, "The schema registry, for topics with schemas (extra `schemas`).", shorthand="url"),
     CONSUMER,
     COMMIT,
     RETRY,

@@ -39,6 +39,18 @@ from keepfast.settings.kinds import (
     Secret,
 )
 
+
+def registry_url_problem(text: str) -> str | None:
+    """What is wrong with the address of a registry, never repeating it: people paste URLs with passwords."""
+    for url in text.split(","):
+        scheme, found, rest = url.strip().partition("://")
+        if not found or scheme not in ("http", "https", "mock"):
+            return "must begin with http://, https:// or mock://"
+        if "@" in rest:
+            return "must not hold a password; use registry.username and registry.password"
+    return None
+
+
 SEGMENT: Final = Text("letters, digits, dots, underscores and hyphens", names.segment_problem)
 
 
@@ -81,6 +93,46 @@ class KafkaSettings(Policy):
         ClientProperties(),
         Doc("Any other property of the client by its own name; those that would break a promise are refused."),
     ] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings(Policy):
+    """The schema registry; `url` None: there is none."""
+
+    section: ClassVar[str] = "registry"
+
+    url: Annotated[
+        str | None,
+        Text("a URL like https://registry:8081, or mock://name, without a password", registry_url_problem),
+        Env("SCHEMA_REGISTRY_URL"),
+        Doc(
+            "The address of a registry with Confluent's API; several are separated by commas. `mock://name` is one in"
+            " the memory of the process, for tests."
+        ),
+    ] = None
+    username: Annotated[str | None, Doc("The name to log in with.")] = None
+    password: Annotated[Secret | None, Hidden(), Doc("The password to log in with. Keep it out of keepfast.toml.")] = (
+        None
+    )
+    ssl_ca_location: Annotated[
+        str | None, Doc("File or directory of trusted certificates."), Derived("those of certifi")
+    ] = None
+    ssl_certificate_location: Annotated[str | None, Doc("The client's certificate (PEM), for mutual TLS.")] = None
+    ssl_key_location: Annotated[str | None, Doc("The client's private key (PEM), for mutual TLS.")] = None
+    ssl_key_password: Annotated[Secret | None, Hidden(), Doc("The password of the private key.")] = None
+    timeout_s: Annotated[float, Range(0, 300, above=True), Doc("How long one request may take.")] = 5.0
+    register: Annotated[
+        bool,
+        Doc("Whether schemas of topics that the app sends to are registered at the start; otherwise they must be."),
+    ] = False
+    subjects: Annotated[
+        Literal["topic", "record", "topic-record"],
+        Doc("How subjects are named: `<topic>-value`, the record's full name, or `<topic>-<record>`."),
+    ] = "topic"
+    ids: Annotated[
+        Literal["value", "header"],
+        Doc("Where the schema id of what the app sends goes. Both are read."),
+    ] = "value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +438,7 @@ class Settings:
 
     app: AppSettings
     kafka: KafkaSettings
+    registry: RegistrySettings
     spool: SpoolSettings
     state: StateSettings
     shutdown: ShutdownSettings

@@ -187,6 +187,7 @@ HOLDS: Final[Mapping[str, str]] = {
     "commit": "commits fail; nothing starts until one is confirmed",
     "breaker": "a downstream fails; a record is tried now and then, and the others wait",
     "storm": "too many of the last records would be dead-lettered; a record is tried now and then, and the others wait",
+    "registry": "a record needs a schema that the schema registry has not answered for yet",
     "abandoned": "too many handlers do not return; a restart helps",
     "operator": "paused by an operator",
     "rebalance": "the group rebalances; its commit is sent again afterwards",

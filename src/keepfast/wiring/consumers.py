@@ -10,7 +10,9 @@ from keepfast.classify.classification import BUILT_IN, RuleBook
 from keepfast.core.events import Observer
 from keepfast.core.names import TopicParts
 from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
+from keepfast.core.records import Message
 from keepfast.core.retry_topics import Tiers
+from keepfast.core.schemas import SchemaRef
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.calls import AsyncCall, Call
 from keepfast.engine.clock import RealClock
@@ -35,7 +37,8 @@ class ConsumerSpec:
     """One consumer as an app, a runner or a test describes it, before there is a cluster, a client or a worker.
 
     `call` composes what workers call; it is sync or async as `is_async` says. `capacity` is for settings without
-    `concurrency`. `publisher` replaces letters of ours, `source` the client that settings describe.
+    `concurrency`. `publisher` replaces letters of ours, `source` the client that settings describe. `schema_of` says
+    which registered schema a record was written with, where topics have schemas; it never blocks.
     """
 
     settings: ConsumerSettings
@@ -44,6 +47,7 @@ class ConsumerSpec:
     capacity: int
     is_async: bool = False
     takes_lists: bool = False
+    schema_of: Callable[[Message], SchemaRef | None] | None = None
     retry_floor_s: Callable[[], float] | None = None
     publisher: Callable[[Sink], Publisher] | None = None
     source: Source | None = None
@@ -81,6 +85,7 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         retry=own.retry,
         retry_by_error=own.retries,
         retry_floor_s=spec.retry_floor_s,
+        schema_of=spec.schema_of,
         timeout=own.timeout,
         rules=RuleBook(own.rules) if own.rules else BUILT_IN,
         breaker=own.breaker,
@@ -205,4 +210,5 @@ def _publisher(plan: Plan, ports: Ports) -> Publisher:
         masking=plan.masking,
         spool=ports.spool,
         missing=ports.letter_topic_missing,
+        schema_of=plan.schema_of,
     )

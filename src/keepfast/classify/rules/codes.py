@@ -32,6 +32,8 @@ CODES: Final[Mapping[str, str]] = {
     "ENUM_INVALID": "A value is not one that the schema allows.",
     "UNKNOWN_TYPE": "Its tag, or its type header, names none of the types that the handler takes.",
     "CONTENT_TYPE_UNKNOWN": "There is no decoder for its content type.",
+    "SCHEMA_UNKNOWN": "The schema registry has no schema with the record's id.",
+    "SCHEMA_ID_MISSING": "Neither the value nor a header has the id of a schema.",
     "TOMBSTONE": "A null value that the handler does not accept.",
     "VALUE_INVALID": "The handler found a value that it cannot use.",
     "TYPE_INVALID": "The handler found a value of an unexpected type.",

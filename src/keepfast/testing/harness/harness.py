@@ -80,6 +80,7 @@ class Harness:
         self._recorder = recorder
         self._settle_s = settle_s
         self._noted = tested.noted
+        self._encode = tested.encode
         self.dead: list[Letter] = []
         """Dead letters, as `keepfast dlq show` would read them; of a runner with its own `dlq_publisher`, the calls
         of it in the same form.
@@ -102,15 +103,16 @@ class Harness:
     ) -> Record:
         """Produce a record, and wait until everything is finished, if `settle`. Returns it as it is in the topic.
 
-        `value` may be bytes, text, None, or anything that JSON can represent.
+        `value` may be bytes, text, None, or anything that JSON can represent; of a topic with a schema, what fits it.
         """
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         encoded = tuple((name, to_bytes(one)) for name, one in pairs)
-        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), encoded, partition)
+        data, sent = self._encode(topic, value, encoded)
+        outgoing = Outgoing(topic, data, to_bytes(key), sent, partition)
         at = await self._backend.produce(outgoing)
         if settle:
             await self.settle()
-        return Record(topic, at.partition, at.offset, outgoing.key, outgoing.value, encoded, None)
+        return Record(topic, at.partition, at.offset, outgoing.key, outgoing.value, tuple(sent), None)
 
     async def settle(self) -> None:
         """Let the app work until every record is processed, dead-lettered, discarded or filtered, and committed, and

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args, get_origin
 
 from keepfast.app.application import App
-from keepfast.app.assembly import assemble_app, specs_of
+from keepfast.app.assembly import assemble_app, decoding_of, specs_of
 from keepfast.app.instance import AppInstance, StartOptions
+from keepfast.app.schemas import AppSchemas
 from keepfast.app.sends import AppSends
 from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Delivery, Sink
+from keepfast.core.records import Headers
+from keepfast.core.schemas import Protobuf, Schema
 from keepfast.deadletters.letter import Letter
+from keepfast.decode.annotation import members_of
+from keepfast.decode.schemas import is_message
 from keepfast.decode.signature import handler_name, inspect_provider
+from keepfast.engine.context import to_bytes
 from keepfast.engine.hooks import Hook
 from keepfast.engine.middleware import Overrides, providers_in
 from keepfast.engine.workers import HandlerLoop
@@ -43,6 +50,9 @@ class Tested(Protocol):
         ConfigError or StartError.
         """
 
+    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+        """What the test sends, as the app's own `send` would."""
+
     def started(self, sink: Sink) -> AbstractContextManager[object]:
         """A block in which the user's code finds the app started, and sends with `sink`."""
 
@@ -54,17 +64,31 @@ class TestedApp:
         self, app: App, *, environ: Mapping[str, str], cwd: Path, resources: object, overrides: Overrides
     ) -> None:
         self._app = app
-        self.settings = app.settings(environ=environ, cwd=cwd, for_tests=True)
+        self.settings = _in_memory(app.settings(environ=environ, cwd=cwd, for_tests=True), environ)
         self.noted: list[Letter] = []
         self.hooks: Sequence[Hook] = app.hooks
         self._consumers = app.chosen()
         self._resources = resources
         self._overrides = overrides
         self._check_overrides()
+        self._schemas = self._schemas_of(app)
         self.specs = self._specs(self.settings)
 
     def _specs(self, settings: Settings) -> list[ConsumerSpec]:
-        return specs_of(self._consumers, settings, self._resources, overrides=self._overrides)
+        return specs_of(self._consumers, settings, self._resources, overrides=self._overrides, schemas=self._schemas)
+
+    def _schemas_of(self, app: App) -> AppSchemas:
+        """Also of topics that the app only reads: the test sends to them."""
+        decodings = [(one, decoding_of(one, self.settings)) for one in self._consumers]
+        declared = dict(app.schemas)
+        for consumer, decoding in decodings:
+            for topic in decoding.topics:
+                schema = decoding.schema_of(topic)
+                if schema is not None:
+                    declared[topic] = _sendable(schema, decoding.models.get(topic, consumer.shape.annotation))
+        schemas = AppSchemas(self.settings, declared, [decoding for _, decoding in decodings], at_once=True)
+        schemas.open()
+        return schemas
 
     def _check_overrides(self) -> None:
         """An override without effect is a mistake: the test would use the real one."""
@@ -88,7 +112,10 @@ class TestedApp:
         )
 
     def started(self, sink: Sink) -> AbstractContextManager[object]:
-        return self._app.held_by(TestInstance(self.settings, sink, self._resources))
+        return self._app.held_by(TestInstance(self.settings, sink, self._resources, self._schemas))
+
+    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+        return self._schemas.encode(topic, value, headers)
 
 
 class TestInstance(AppInstance):
@@ -96,8 +123,9 @@ class TestInstance(AppInstance):
 
     __test__ = False
 
-    def __init__(self, settings: Settings, sink: Sink, resources: object) -> None:
-        super().__init__(settings, [], lifespan=None, hooks=(), options=StartOptions())
+    def __init__(self, settings: Settings, sink: Sink, resources: object, schemas: AppSchemas) -> None:
+        super().__init__(settings, [], schemas={}, lifespan=None, hooks=(), options=StartOptions())
+        self.schemas = schemas
         self.sends = AppSends(sink)
         self._given = resources
 
@@ -122,6 +150,9 @@ class TestedRunner:
 
     def assembled(self, settings: Settings, observers: Sequence[Observer], events: HandlerLoop) -> Assembly:  # noqa: ARG002 - it has no coroutines
         return build(self._blueprint, self._made, settings, _stay, observers)
+
+    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:  # noqa: ARG002 - it has no schemas
+        return to_bytes(value), headers
 
     def started(self, sink: Sink) -> AbstractContextManager[object]:
         return nullcontext(sink)
@@ -148,6 +179,21 @@ def tested(
             raise ConfigError("resources and overrides are for apps; a KafkaConsumerRunner has neither.")
         return TestedRunner(subject, environ=environ, cwd=cwd)
     return TestedApp(subject, environ=environ, cwd=cwd, resources=resources, overrides=overrides)
+
+
+def _in_memory(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """With a registry of its own that takes every schema, unless the test names one."""
+    if {"KEEPFAST_REGISTRY_URL", "SCHEMA_REGISTRY_URL"} & environ.keys():
+        return settings
+    registry = replace(settings.registry, url=f"mock://{uuid.uuid4()}", register=True)
+    return replace(settings, registry=registry)
+
+
+def _sendable(schema: Schema, annotation: Any) -> Schema:
+    """A schema without its text is found in the registry, and a class of Protobuf in the annotation."""
+    element = get_args(annotation)[0] if get_origin(annotation) is list else annotation
+    kind = next((member for member in members_of(element) if is_message(member)), None)
+    return Protobuf(kind) if isinstance(schema, Protobuf) and schema.message is None else schema
 
 
 def _stay(code: int) -> None:

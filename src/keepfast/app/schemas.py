@@ -1,0 +1,219 @@
+"""The schemas of an app's topics, from its code and settings to what decodes and encodes."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from keepfast.core.errors import ConfigError, DecodeError, Fault, RegistryError, StartError
+from keepfast.core.names import expand
+from keepfast.core.records import Headers
+from keepfast.core.schemas import JsonSchema, Protobuf, Schema
+from keepfast.decode.choice import Decoding
+from keepfast.decode.failures import describe_invalid
+from keepfast.decode.schemas import FileDecoder, SchemaSource, declared_names, is_message
+from keepfast.engine.context import to_bytes
+from keepfast.settings import RegistrySettings, Settings
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.start")
+
+CONNECT_TIMEOUT_S: Final = 30.0
+PAUSE_S: Final = 1.0
+NATIVE: Final = (
+    bytes,
+    bytearray,
+    datetime.datetime,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    uuid.UUID,
+    decimal.Decimal,
+)
+"""What Avro takes as it is."""
+
+Serialize = Callable[[Any, list[tuple[str, Any]]], bytes]
+
+
+class AppSchemas:
+    """What consumers decode with, and what sends are encoded with. Owner: one start of an app. `source` is None where
+    no topic needs a registry.
+
+    `declared` are the schemas of `app.schema`, by topic. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        declared: Mapping[str, Schema],
+        decodings: Iterable[Decoding] = (),
+        *,
+        at_once: bool = False,
+    ) -> None:
+        names = {"env": settings.app.env}
+        self._declared = {expand(topic, names): schema for topic, schema in declared.items()}
+        needed = any(schema.registry for schema in self._declared.values())
+        needed = needed or any(decoding.needs_registry for decoding in decodings)
+        self.source = source_of(settings.registry, at_once=at_once) if needed else None
+        self._encoder: SchemaEncoder | None = None
+
+    def open(self, *, wait: bool = False, abandoned: Callable[[], bool] = lambda: False) -> None:
+        """Reach the registry, and ask it for all that sending needs. `wait`: without end for one that is down. Raises
+        StartError.
+        """
+        begun = time.monotonic()
+        while True:
+            try:
+                if self.source is not None:
+                    self.source.registry.check()
+                self._encoder = prepared(self._declared, self.source)
+                return
+            except RegistryError as error:
+                waited_s = time.monotonic() - begun
+                if abandoned() or error.fault is not Fault.RETRY or (waited_s >= CONNECT_TIMEOUT_S and not wait):
+                    raise StartError(_remedy(error)) from error
+                log.warning("waiting_for_registry", waited_s=round(waited_s), error=str(error))
+            time.sleep(PAUSE_S)
+
+    @property
+    def sends(self) -> bool:
+        """Whether some topic is sent to in a schema."""
+        return bool(self._declared)
+
+    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+        """See `engine.context.Encode`."""
+        encoder = self._encoder
+        if encoder is not None and encoder.knows(topic):
+            return encoder.encode(topic, value, headers)
+        return to_bytes(value), headers
+
+    def close(self) -> None:
+        if self.source is not None:
+            self.source.close()
+
+
+def source_of(settings: RegistrySettings, *, at_once: bool = False) -> SchemaSource:
+    """What fetches from the registry that the settings name. Raises ConfigError."""
+    from keepfast.kafka.registry import Registry, RegistryConnection
+
+    if settings.url is None:
+        raise ConfigError(
+            "A topic has a schema of a registry, and there is none: set registry.url (KEEPFAST_REGISTRY_URL)."
+        )
+    connection = RegistryConnection(
+        url=settings.url,
+        username=settings.username,
+        password=settings.password.reveal() if settings.password else None,
+        ssl_ca_location=settings.ssl_ca_location,
+        ssl_certificate_location=settings.ssl_certificate_location,
+        ssl_key_location=settings.ssl_key_location,
+        ssl_key_password=settings.ssl_key_password.reveal() if settings.ssl_key_password else None,
+        timeout_s=settings.timeout_s,
+        subjects=settings.subjects,
+        ids=settings.ids,
+        register=settings.register,
+    )
+    return SchemaSource(Registry(connection), at_once=at_once)
+
+
+def _remedy(error: RegistryError) -> str:
+    if error.fault is Fault.MISSING:
+        return f"{error}. Register the schema first, or let the app do it: registry.register = true."
+    return str(error)
+
+
+class SchemaEncoder:
+    """Encodes values of the topics that have a schema. Made by `prepared`; any thread."""
+
+    def __init__(self, serializers: Mapping[str, tuple[Schema, Serialize]]) -> None:
+        self._serializers = serializers
+
+    def knows(self, topic: str) -> bool:
+        return topic in self._serializers
+
+    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+        """Bytes and None are taken as they are. Raises ValueError, without the value in it, for one that does not fit
+        the schema.
+        """
+        if value is None or isinstance(value, bytes):
+            return value, headers
+        schema, serialize = self._serializers[topic]
+        added: list[tuple[str, Any]] = []
+        try:
+            data = serialize(plain(value, schema), added)
+        except Exception as error:  # noqa: BLE001 - whatever the serializer says of the value
+            failure = _refused(topic, schema, error)
+        else:
+            return data, (*headers, *added)
+        raise failure  # outside, because the library's error quotes the value
+
+
+def prepared(schemas: Mapping[str, Schema], source: SchemaSource | None) -> SchemaEncoder:
+    """Blocks. Raises RegistryError: with the fault MISSING, a schema is not registered; and ConfigError."""
+    found: dict[str, tuple[Schema, Serialize]] = {}
+    for topic, schema in schemas.items():
+        if not schema.registry:
+            assert isinstance(schema, JsonSchema)
+            found[topic] = schema, _validated(topic, schema)
+        elif source is not None:
+            found[topic] = schema, _of_registry(topic, schema, source)
+    return SchemaEncoder(found)
+
+
+def _of_registry(topic: str, schema: Schema, source: SchemaSource) -> Serialize:
+    """A schema that the code does not have need not be registered before something is sent."""
+    if isinstance(schema, Protobuf) and schema.message is None:
+        return _not_sendable(f"name the class to send to {topic}: Protobuf(Invoice)")
+    try:
+        return source.registry.serializer(topic, schema)
+    except RegistryError as error:
+        if error.fault is not Fault.MISSING or isinstance(schema, Protobuf) or schema.schema is not None:
+            raise
+    return _not_sendable(f"the registry had no schema of {topic} when the app started, and the code has none")
+
+
+def _not_sendable(why: str) -> Serialize:
+    def serialize(data: Any, headers: list[tuple[str, Any]]) -> bytes:  # noqa: ARG001 - as all
+        raise DecodeError(why)
+
+    return serialize
+
+
+def plain(value: Any, schema: Schema) -> Any:
+    """What serializers take: a message of Protobuf as it is, everything else as dicts, lists and numbers."""
+    if is_message(type(value)):
+        return value
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json" if schema.format == "json" else "python")
+    if schema.format == "json":
+        return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, builtin_types=NATIVE)
+
+
+def _validated(topic: str, schema: JsonSchema) -> Serialize:
+    read = FileDecoder(topic, schema, dict[str, Any], tombstones="dead-letter").read
+
+    def serialize(data: Any, headers: list[tuple[str, Any]]) -> bytes:  # noqa: ARG001 - as all
+        value = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+        read(value)
+        return value
+
+    return serialize
+
+
+def _refused(topic: str, schema: Schema, error: Exception) -> ValueError:
+    invalid: Any = error.__context__
+    why = type(error).__name__
+    if isinstance(error, DecodeError):
+        why = str(error)
+    elif type(invalid).__module__.startswith("jsonschema."):
+        declared = frozenset(declared_names(invalid.schema))
+        why = str(describe_invalid(invalid, schema="its JSON Schema", declared=declared))
+    return ValueError(f"a value that was sent to {topic} does not fit its {schema.format} schema: {why}")

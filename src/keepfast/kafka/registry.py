@@ -1,0 +1,342 @@
+"""The adapter for a schema registry that speaks Confluent's API, with the client and the serializers of
+confluent-kafka (extra `schemas`). Foreign errors are translated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from keepfast.core.errors import ConfigError, Fault, RegistryError
+from keepfast.core.records import Headers
+from keepfast.core.schemas import (
+    GUID_BYTES,
+    Avro,
+    JsonSchema,
+    Protobuf,
+    Schema,
+    SchemaFormat,
+    SchemaRef,
+    id_in,
+    name_of,
+)
+
+UNKNOWN: Final = frozenset({40400, 40401, 40402, 40403, 40408})
+"""Codes with which a registry says that it does not have what was asked for."""
+STRATEGIES: Final = {"topic": "TOPIC", "record": "RECORD", "topic-record": "TOPIC_RECORD"}
+FORMATS: Final[Mapping[str, SchemaFormat]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
+FORMS: Final[Mapping[SchemaFormat, str]] = {"protobuf": "serialized"}
+"""In which form deserializers ask for schemas. The client's cache does not distinguish forms, so it is ours, too."""
+TYPES: Final = {ours: theirs for theirs, ours in FORMATS.items()}
+
+Deserialize = Callable[[bytes, str, Headers], Any]
+"""From a value, its topic and its headers to plain data, or to a message of Protobuf."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryConnection:
+    """How to reach the registry, and how subjects are named."""
+
+    url: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    timeout_s: float = 5.0
+    subjects: Literal["topic", "record", "topic-record"] = "topic"
+    ids: Literal["value", "header"] = "value"
+    register: bool = False
+
+    def properties(self) -> dict[str, Any]:
+        """As the client takes them. It does not retry: who asks does, and reports it meanwhile."""
+        given = {
+            "ssl.ca.location": self.ssl_ca_location,
+            "ssl.certificate.location": self.ssl_certificate_location,
+            "ssl.key.location": self.ssl_key_location,
+            "ssl.key.password": self.ssl_key_password,
+        }
+        found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if all(url.strip().startswith(("http://", "mock://")) for url in self.url.split(",")):
+            found["ssl.ca.location"] = False  # nothing is encrypted, and to load certificates takes a while
+        if self.username is not None:
+            found["basic.auth.user.info"] = f"{self.username}:{self.password or ''}"
+        return {"url": self.url, "timeout": self.timeout_s, "max.retries": 0, **found}
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A version of a subject."""
+
+    ref: SchemaRef
+    text: str
+    references: tuple[tuple[str, str, int], ...] = ()
+    """Name, subject and version of each."""
+
+
+_mocks: dict[str, Any] = {}
+"""Registries in memory: one for each `mock://name` of this process."""
+
+
+class Registry:
+    """One registry. Its methods block, and raise RegistryError; any thread may call them."""
+
+    def __init__(self, connection: RegistryConnection) -> None:
+        self.connection = connection
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+        except ImportError as error:
+            raise ConfigError(
+                f"Schemas of a registry need the extra `schemas` ({error}); install keepfast[schemas]."
+            ) from error
+        self.in_memory = connection.url.startswith("mock://")
+        try:
+            if self.in_memory:
+                made = _mocks.get(connection.url) or SchemaRegistryClient.new_client(connection.properties())
+                self.client = _mocks.setdefault(connection.url, made)
+            else:
+                self.client = SchemaRegistryClient(connection.properties())
+        except (ValueError, TypeError, OSError) as error:
+            raise ConfigError(f"registry: {error}. Fix the settings of [registry].") from error
+
+    def close(self) -> None:
+        if not self.in_memory:
+            self.client.close()
+
+    def check(self) -> None:
+        """It answers, and takes the credentials."""
+        if self.in_memory:
+            return
+        try:
+            self.ask(self.client.get_schema_types)
+        except RegistryError as error:
+            if error.fault is not Fault.MISSING:  # one that does not know this question has answered
+                raise
+
+    def ask(self, question: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Call a method of the client."""
+        try:
+            return question(*given, **named)
+        except Exception as error:
+            raise translated(error, self.connection.url) from error
+
+    def trouble(self, error: Exception) -> RegistryError | None:
+        """What an error of a deserializer says about the registry; None if it is about the value."""
+        foreign = hasattr(error, "http_status_code") or type(error).__module__.partition(".")[0] in ("httpx", "httpx2")
+        return translated(error, self.connection.url) if foreign else None
+
+    # -- subjects
+
+    def subject_of(self, topic: str, name: str | None) -> str:
+        """The subject of a topic's values; `name` is that of the record in the schema."""
+        match self.connection.subjects:
+            case "record":
+                return name or ""
+            case "topic-record":
+                return f"{topic}-{name}" if name else ""
+            case _:
+                return f"{topic}-value"
+
+    def version(self, subject: str, version: int | Literal["latest"] = "latest") -> Registered:
+        """A version of a subject. RegistryError with the fault MISSING: there is none."""
+        return _registered(self.ask(self.client.get_version, subject, version))
+
+    def latest(self, topic: str, format: SchemaFormat) -> Registered:  # noqa: A002 - what it is
+        """The latest schema of a topic's values, in the form of deserializers. Raises RegistryError with the fault
+        MISSING where the subject is not named by the topic alone.
+        """
+        subject = self.subject_of(topic, None)
+        if not subject:
+            raise RegistryError("The topic does not name its subject; the record does.", fault=Fault.MISSING)
+        return _registered(self.ask(self.client.get_latest_version, subject, FORMS.get(format)))
+
+    def by_id(self, schema_id: int, subject: str | None = None, *, form: str | None = None) -> Registered:
+        """The schema with this id, in this subject if that has it. `form`: see FORMS."""
+        found = self.ask(self.client.get_schema, schema_id, subject, form)
+        places = self._places(schema_id, subject, found)
+        place = next((one for one in places if one.subject == subject), places[0] if places else None)
+        ref = SchemaRef(
+            format=FORMATS[found.schema_type or "AVRO"],
+            subject=(place.subject if place else "") or "",
+            id=schema_id,
+            version=place.version if place else None,
+        )
+        return Registered(ref, found.schema_str, _references(found))
+
+    def of_frame(self, frame: bytes, topic: str, format: SchemaFormat) -> Registered:  # noqa: A002 - what it is
+        """The schema that the frame of a value names. It is in the client's cache then, for the deserializer."""
+        subject = self.subject_of(topic, None) or None
+        schema_id = id_in(frame)
+        if schema_id is not None:
+            return self.by_id(schema_id, subject, form=FORMS.get(format))
+        guid = str(UUID(bytes=frame[1:GUID_BYTES])) if len(frame) >= GUID_BYTES else frame.hex()
+        schema = self.ask(self.client.get_schema_by_guid, guid, FORMS.get(format))
+        found = self.ask(self.client.lookup_schema, subject, schema) if subject else None
+        ref = SchemaRef(
+            format=FORMATS[schema.schema_type or "AVRO"],
+            subject=subject or "",
+            id=found.schema_id if found else None,
+            version=found.version if found else None,
+        )
+        return Registered(ref, schema.schema_str, _references(schema))
+
+    def _places(self, schema_id: int, subject: str | None, schema: Any) -> list[Any]:
+        """Subjects and versions that have it."""
+        try:
+            if self.in_memory:
+                return [self.ask(self.client.lookup_schema, subject, schema)] if subject else []
+            return list(self.ask(self.client.get_schema_versions, schema_id))
+        except RegistryError as error:
+            if error.fault is not Fault.MISSING:
+                raise
+            return []  # a registry without that question
+
+    def is_compatible(self, subject: str, text: str, format: SchemaFormat) -> bool:  # noqa: A002 - what it is
+        """Whether the registry would take it as the next version."""
+        return bool(self.ask(self.client.test_compatibility, subject, _schema(text, format)))
+
+    def compatibility(self, subject: str) -> str:
+        """The level that holds for the subject: BACKWARD, FULL, …"""
+        try:
+            return str(self.ask(self.client.get_compatibility, subject))
+        except RegistryError as error:
+            if error.fault is not Fault.MISSING:
+                raise
+        return str(self.ask(self.client.get_compatibility))
+
+    def put(self, subject: str, text: str, format: SchemaFormat) -> SchemaRef:  # noqa: A002 - what it is
+        """Register it, or find it if it is registered already."""
+        found = self.ask(self.client.register_schema_full_response, subject, _schema(text, format))
+        return SchemaRef(format=format, subject=subject, id=found.schema_id, version=found.version)
+
+    # -- serializers
+
+    def deserializer(self, schema: Schema, message: type[Any] | None) -> Deserialize:
+        """Reads values of one kind. Without a call of the registry once it has read a value with the same schema."""
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        read, value = self._deserializer(schema, message), MessageField.VALUE
+        plain: dict[str, Any] = {}  # contexts without headers: most records have their id in the value
+
+        def deserialize(data: bytes, topic: str, headers: Headers) -> Any:
+            if headers:
+                return read(data, SerializationContext(topic, value, list(headers)))
+            context = plain.get(topic)
+            if context is None:
+                context = plain[topic] = SerializationContext(topic, value)
+            return read(data, context)
+
+        return deserialize
+
+    def _deserializer(self, schema: Schema, message: type[Any] | None) -> Any:
+        conf = {"subject.name.strategy.type": STRATEGIES[self.connection.subjects]}
+        text = schema.text()
+        match schema:
+            case Avro():
+                from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+                return AvroDeserializer(self.client, text, conf=conf)
+            case JsonSchema():
+                from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+
+                return JSONDeserializer(text, schema_registry_client=self.client, conf=conf)
+            case Protobuf():
+                from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+
+                return ProtobufDeserializer(message, conf, self.client)
+
+    def serializer(self, topic: str, schema: Schema) -> Callable[[Any, list[tuple[str, Any]]], bytes]:
+        """Writes values of a topic, and the header with the id, if it goes there. Everything that it needs of the
+        registry is asked for here: RegistryError with the fault MISSING if the schema is not registered.
+        """
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        write, value = self._serializer(topic, schema), MessageField.VALUE
+
+        def serialize(data: Any, headers: list[tuple[str, Any]]) -> bytes:
+            return bytes(write(data, SerializationContext(topic, value, headers)))
+
+        if isinstance(schema, Protobuf) and schema.message is not None:
+            self.ask(serialize, schema.message(), [])
+        return serialize
+
+    def _serializer(self, topic: str, schema: Schema) -> Any:
+        from confluent_kafka.schema_registry import header_schema_id_serializer, prefix_schema_id_serializer
+
+        text = schema.text()
+        conf: dict[str, Any] = {
+            "auto.register.schemas": self.connection.register and (text is not None or isinstance(schema, Protobuf)),
+            "use.latest.version": text is None and not isinstance(schema, Protobuf),
+            "subject.name.strategy.type": STRATEGIES[self.connection.subjects],
+            "schema.id.serializer": (
+                header_schema_id_serializer if self.connection.ids == "header" else prefix_schema_id_serializer
+            ),
+        }
+        match schema:
+            case Avro():
+                from confluent_kafka.schema_registry.avro import AvroSerializer
+
+                self._prepare(topic, text, "avro")
+                return AvroSerializer(self.client, text, conf=conf)
+            case JsonSchema():
+                from confluent_kafka.schema_registry.json_schema import JSONSerializer
+
+                self._prepare(topic, text, "json")
+                return JSONSerializer(text, self.client, conf=conf)
+            case Protobuf():
+                from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+
+                return ProtobufSerializer(schema.message, self.client, conf)
+
+    def _prepare(self, topic: str, text: str | None, format: SchemaFormat) -> None:  # noqa: A002 - what it is
+        """The serializer finds the answers in the client's cache."""
+        if text is None:
+            self.ask(self.client.get_latest_version, self.subject_of(topic, None))
+            return
+        subject, schema = self.subject_of(topic, name_of(text, format)), _schema(text, format)
+        if self.connection.register:
+            self.ask(self.client.register_schema_full_response, subject, schema)
+        else:
+            self.ask(self.client.lookup_schema, subject, schema)
+
+
+def translated(error: Exception, url: str) -> RegistryError:
+    """A foreign error as one of ours; `fault` says what to do about it."""
+    status, code = getattr(error, "http_status_code", None), getattr(error, "error_code", None)
+    if status is None:
+        why = type(error).__name__
+        return RegistryError(f"The schema registry {url} does not answer ({why}).", fault=Fault.RETRY, code=why)
+    text = f"The schema registry {url} answers {status}: {getattr(error, 'error_message', '')}"
+    if status in (401, 403):
+        return RegistryError(
+            f"{text}. Set registry.username and registry.password, or ask for the right.", fault=Fault.REFUSED
+        )
+    if status == 404 and code in UNKNOWN:
+        return RegistryError(text, fault=Fault.MISSING, code=str(code))
+    if status == 404 or status >= 500 or status == 429:  # a 404 without a code of the API is a wrong path, or a proxy
+        return RegistryError(text, fault=Fault.RETRY, code=str(code))
+    return RegistryError(text, fault=Fault.FATAL, code=str(code))
+
+
+def _schema(text: str, format: SchemaFormat) -> Any:  # noqa: A002 - what it is
+    from confluent_kafka.schema_registry import Schema as ClientSchema
+
+    return ClientSchema(text, TYPES[format])
+
+
+def _references(schema: Any) -> tuple[tuple[str, str, int], ...]:
+    return tuple((one.name, one.subject, one.version) for one in schema.references or ())
+
+
+def _registered(found: Any) -> Registered:
+    schema = found.schema
+    ref = SchemaRef(
+        format=FORMATS[schema.schema_type or "AVRO"],
+        subject=found.subject or "",
+        id=found.schema_id,
+        version=found.version,
+    )
+    return Registered(ref, schema.schema_str, _references(schema))

@@ -1,0 +1,140 @@
+"""Schemas of an app: what is declared where, what the start demands, and what tests of an app see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from keepfast import App, Avro, ConfigError, Context, JsonSchema, Protobuf, Router, StartError
+from keepfast.deadletters.letter import Letter
+from keepfast.testing.harness import harness
+from tests.support.schema_registry import SchemaRegistryServer, message_class
+
+INVOICE = message_class("billing.Invoice", {"id": "string"})
+
+
+@dataclass
+class Invoice:
+    id: str
+
+
+AVRO = {"type": "record", "name": "Invoice", "fields": [{"name": "id", "type": "string"}]}
+JSON = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+
+
+@pytest.fixture
+def server() -> Iterator[SchemaRegistryServer]:
+    with SchemaRegistryServer(login=("reader", "secret")) as server:
+        yield server
+
+
+def billing(**settings: Any) -> App:
+    app = App("billing", kafka={"brokers": "127.0.0.1:1"}, **settings)
+
+    @app.consumer("billing.invoice.v1", schema=Avro())
+    def charge(invoice: Invoice) -> None: ...
+
+    return app
+
+
+def test_credentials_that_the_registry_refuses_end_the_start(server: SchemaRegistryServer) -> None:
+    with pytest.raises(StartError, match="401") as refused:
+        billing(registry={"url": server.url, "username": "reader", "password": "wrong"}).start()
+    assert "registry.password" in str(refused.value)
+    assert "wrong" not in str(refused.value)
+
+
+def test_a_schema_that_is_sent_and_not_registered_ends_the_start(server: SchemaRegistryServer) -> None:
+    app = billing(registry={"url": server.url, "username": "reader", "password": "secret"})
+    app.schema("billing.charged.v1", Avro(AVRO))
+    with pytest.raises(StartError, match=r"registry\.register = true"):
+        app.start()
+
+
+def test_the_start_waits_for_a_registry_that_is_down_and_gives_up(
+    server: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keepfast.app.schemas.CONNECT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("keepfast.app.schemas.PAUSE_S", 0.05)
+    server.down()
+    with pytest.raises(StartError, match="does not answer"):
+        billing(registry=server.url).start()
+
+
+def test_a_registry_must_be_named_without_a_password() -> None:
+    with pytest.raises(ConfigError, match=r"set registry\.url"):
+        billing().start()
+    with pytest.raises(ConfigError, match="must not hold a password") as refused:
+        billing(registry="https://reader:hunter2@registry").start()
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_schema_beside_a_decoder_or_types_is_refused() -> None:
+    for options in ({"decoder": bytes.decode}, {"types": {"a": Invoice}}):
+        app = App("billing", registry="mock://refused")
+        app.consumer("billing.invoice.v1", schema=Avro(), **options)(_take)
+        with pytest.raises(ConfigError, match="have no effect"):
+            app.start()
+    app = App("billing")
+    app.schema("billing.invoice.v1", Avro())
+    with pytest.raises(ConfigError, match="two schemas"):
+        app.schema("billing.invoice.v1", Avro())
+
+
+def _take(invoice: Invoice) -> None: ...
+
+
+def test_tests_of_an_app_send_and_see_values_of_every_format() -> None:
+    app, router, seen = App("billing", registry="http://127.0.0.1:1"), Router(), list[tuple[str, Any]]()
+    app.schema("billing.avro.v1", Avro(AVRO))
+    app.schema("billing.out.v1", Avro(AVRO))
+    app.schema("billing.file.v1", Avro(AVRO))  # the router's own goes before
+    topics = {"billing.json.v1": JsonSchema(JSON), "billing.file.v1": JsonSchema(JSON, registry=False)}
+
+    @app.consumer("billing.avro.v1")
+    def avro(invoice: Invoice, ctx: Context) -> None:
+        seen.append(("avro", invoice))
+        ctx.send("billing.out.v1", invoice)
+        app.send("billing.out.v1", {"id": "of the app"})
+
+    @router.consumer(*topics, "billing.plain.v1", schema=topics)
+    def others(invoice: Invoice | None, ctx: Context) -> None:
+        seen.append((ctx.topic, invoice))
+
+    @router.consumer("billing.proto.v1", schema=Protobuf(), idempotent=True)
+    async def proto(invoices: list[INVOICE]) -> None:  # type: ignore[valid-type] # made at run time
+        seen.extend(("proto", invoice) for invoice in invoices)
+
+    @app.consumer("billing.out.v1", name="raw")
+    def raw(value: bytes) -> None:
+        seen.append(("raw", value[5:]))
+
+    app.include(router)
+
+    async def story() -> Letter:
+        async with harness(app) as h:
+            for topic in ("billing.avro.v1", *topics, "billing.plain.v1"):
+                await h.send(topic, {"id": "a"})
+            await h.send("billing.file.v1", None)
+            await h.send("billing.proto.v1", INVOICE(id="a"))
+            with pytest.raises(ValueError, match="does not fit its avro schema"):
+                await h.send("billing.avro.v1", {"id": 5})
+            await h.send("billing.json.v1", b"\0\0\0\0\x63{}")
+            return h.dead[0]
+
+    letter = asyncio.run(story())
+    assert letter.error_code == "SCHEMA_UNKNOWN"
+    assert letter.schema is not None
+    assert (letter.schema.id, letter.schema.subject) == (99, "billing.json.v1-value")
+    assert seen == [
+        ("avro", Invoice("a")),
+        ("raw", b"\x02a"),
+        ("raw", b"\x14of the app"),
+        *((topic, Invoice("a")) for topic in (*topics, "billing.plain.v1")),
+        ("billing.file.v1", None),
+        ("proto", INVOICE(id="a")),
+    ]

@@ -1,0 +1,153 @@
+"""`keepfast schema`, and what `keepfast check` says about schemas."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from keepfast.cli import main
+from keepfast.core.records import Record
+from keepfast.core.schemas import SchemaRef
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
+from keepfast.deadletters.writing import write
+from keepfast.decode.schemas import SchemaSource
+from keepfast.desk.decoding import decoded
+from keepfast.kafka.registry import Registry, RegistryConnection
+from tests.support.schema_registry import SchemaRegistryServer, message_class
+
+SUBJECT = "billing.invoice.v1-value"
+V1 = {"type": "record", "name": "Invoice", "fields": [{"name": "id", "type": "string"}]}
+NOTE = {"name": "note", "type": ["null", "string"], "default": None}
+V2 = V1 | {"fields": [{"name": "id", "type": "string"}, NOTE]}
+APP = """
+from dataclasses import dataclass
+from keepfast import App, Avro, JsonSchema, Protobuf
+from tests.support.schema_registry import message_class
+
+INVOICE = message_class("billing.Invoice", {"id": "string", "cents": "int64"})
+
+@dataclass
+class Invoice:
+    id: str
+    note: %s
+
+app = App("billing")
+
+@app.consumer("billing.invoice.v1", schema=Avro())
+def charge(invoice: Invoice) -> None: ...
+
+@app.consumer("billing.other.v1", schema=Avro())
+def other(invoice: Invoice) -> None: ...
+
+@app.consumer("billing.json.v1", schema=JsonSchema(), idempotent=True)
+def lists(invoices: list[Invoice]) -> None: ...
+
+@app.consumer("billing.proto.v1", schema=Protobuf())
+def proto(invoice: INVOICE) -> None: ...
+"""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SchemaRegistryServer]:
+    with SchemaRegistryServer(login=("reader", "secret")) as server:
+        monkeypatch.setenv("KEEPFAST_REGISTRY_URL", server.url)
+        monkeypatch.setenv("KEEPFAST_REGISTRY_USERNAME", "reader")
+        monkeypatch.setenv("KEEPFAST_REGISTRY_PASSWORD", "secret")
+        server.put(SUBJECT, V1)
+        server.put(SUBJECT, V2)
+        yield server
+
+
+def keepfast(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, arguments)
+    return result.exit_code, result.output
+
+
+def test_a_version_of_a_subject_is_shown_by_its_topic_or_id(server: SchemaRegistryServer) -> None:
+    code, text = keepfast("schema", "show", "billing.invoice.v1")
+    assert (code, text.splitlines()[0]) == (0, f"avro {SUBJECT} version 2 (id 2)")
+    assert '"name": "note"' in text
+    for arguments in ([SUBJECT, "--version", "1"], ["--id", "1"]):
+        code, text = keepfast("schema", "show", *arguments, "--json")
+        shown = json.loads(text)
+        assert (code, shown["id"], shown["version"], json.loads(shown["schema"])) == (0, 1, 1, V1)
+
+
+def test_what_is_not_there_and_who_may_not_ends_with_code_3(
+    server: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, text = keepfast("schema", "show", "billing.unknown.v1")
+    assert (code, "Subject not found" in text) == (3, True)
+    assert keepfast("schema", "show")[0] == 2
+    monkeypatch.setenv("KEEPFAST_REGISTRY_PASSWORD", "wrong")
+    code, text = keepfast("schema", "show", SUBJECT)
+    assert (code, "401" in text) == (3, True)
+    monkeypatch.delenv("KEEPFAST_REGISTRY_URL")
+    code, text = keepfast("schema", "show", SUBJECT)
+    assert (code, "--registry" in text) == (2, True)
+
+
+def test_versions_are_compared_and_files_are_held_against_the_registry(
+    server: SchemaRegistryServer, tmp_path: Path
+) -> None:
+    code, text = keepfast("schema", "diff", "billing.invoice.v1")
+    assert code == 0
+    assert any(line.startswith("+") and '"note"' in line for line in text.splitlines())
+    file = tmp_path / "invoice.avsc"
+    file.write_text(json.dumps(V2))
+    code, text = keepfast("schema", "diff", SUBJECT, "--file", str(file))
+    assert (code, "is the same" in text, "would take it" in text) == (0, True, True)
+    file.write_text(json.dumps(V1 | {"fields": [{"name": "id", "type": "long"}]}))
+    code, text = keepfast("schema", "diff", SUBJECT, "--file", str(file))
+    assert (code, "breaks BACKWARD" in text) == (1, True)
+
+
+@pytest.mark.parametrize(("annotation", "fits"), [("str | None = None", True), ("str", False), ("int = 0", False)])
+def test_check_decodes_examples_of_the_registered_schemas(
+    server: SchemaRegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, annotation: str, fits: bool
+) -> None:
+    note = {"type": ["string", "null"]}
+    json_schema = {"type": "object", "properties": {"id": {"type": "string"}, "note": note}, "required": ["id"]}
+    server.put("billing.json.v1-value", json_schema, "JSON")
+    other = message_class("billing.Invoice", {"id": "string", "cents": "int64" if fits else "string"})
+    file = other.DESCRIPTOR.file.serialized_pb
+    server.put("billing.proto.v1-value", base64.b64encode(file).decode(), "PROTOBUF")
+    name = f"app_{abs(hash(annotation))}"
+    (tmp_path / f"{name}.py").write_text(APP % annotation)
+    monkeypatch.chdir(tmp_path)
+    code, text = keepfast("check", f"{name}:app", "--only", "loop", "--json")
+    found = json.loads(text)
+    status = {one["topic"]: one["status"] for one in found["schemas"]}
+    wanted = "passed" if fits else "failed"
+    assert status == {
+        "billing.invoice.v1": wanted,
+        "billing.other.v1": "unknown",
+        "billing.json.v1": wanted,
+        "billing.proto.v1": wanted,
+    }
+    assert code == int(not fits)
+    assert ("schema of billing.invoice.v1" in keepfast("check", f"{name}:app", "--only", "loop")[1]) is True
+
+
+@pytest.mark.parametrize("form", ["envelope", "nested", "headers"])
+def test_a_letter_names_its_schema_and_is_decoded_by_it(server: SchemaRegistryServer, form: str) -> None:
+    ref = SchemaRef(format="avro", subject=SUBJECT, id=1, version=1)
+    letter = Letter(
+        topic="billing.invoice.v1", partition=0, offset=7, key=None, value=b"\0\0\0\0\x01\x02a", headers=(), schema=ref
+    )
+    value, headers = write(letter, form)  # type: ignore[arg-type] # one of them
+    found = read(Record("billing.dlq", 0, 0, None, value, tuple(headers), None))
+    assert found.schema == ref
+    source = SchemaSource(
+        Registry(RegistryConnection(url=server.url, username="reader", password="secret")), at_once=True
+    )
+    assert decoded(found, source) == b'{"id": "a"}'
+    assert decoded(replace(found, value=b"\0\0\0\0\x01"), source) is None
+    source.close()

@@ -1,0 +1,328 @@
+"""Records with schemas: a registry over HTTP and in memory, three formats, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from keepfast import Avro, ConfigError, Discard, JsonSchema, Protobuf
+from keepfast.app.schemas import SchemaEncoder, prepared
+from keepfast.core.errors import DecodeError, RegistryError, SchemaPending
+from keepfast.core.records import Headers, Message, TopicPartition
+from keepfast.core.schemas import Schema, SchemaRef
+from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaSource
+from keepfast.kafka.registry import Registry, RegistryConnection
+from tests.support import messages
+from tests.support.schema_registry import SchemaRegistryServer, message_class
+from tests.support.waiting import wait_until
+
+TOPIC, SUBJECT = "billing.invoice.v1", "billing.invoice.v1-value"
+
+
+@dataclass
+class Invoice:
+    id: str
+    cents: int = 0
+
+
+@dataclass
+class Refund:
+    id: str
+
+
+class Model(BaseModel):
+    id: str
+    cents: int
+
+
+def record(name: str = "Invoice", **fields: Any) -> dict[str, Any]:
+    listed = [{"name": "id", "type": "string"}, *({"name": key, **value} for key, value in fields.items())]
+    return {"type": "record", "name": name, "namespace": "billing", "fields": listed}
+
+
+V1 = record(cents={"type": "long"})
+V2 = record(cents={"type": "long"}, note={"type": "string"})
+JSON_V1 = {
+    "type": "object",
+    "title": "Invoice",
+    "properties": {"id": {"type": "string"}, "cents": {"type": "integer", "minimum": 0}},
+    "required": ["id"],
+}
+INVOICE = message_class("billing.Invoice", {"id": "string", "cents": "int64"})
+INVOICE_2 = message_class("billing.Invoice", {"id": "string", "cents": "int64", "note": "string"})
+
+
+@pytest.fixture
+def server() -> Iterator[SchemaRegistryServer]:
+    with SchemaRegistryServer() as server:
+        yield server
+
+
+Sources = Callable[..., SchemaSource]
+
+
+@pytest.fixture
+def source(server: SchemaRegistryServer) -> Iterator[Sources]:
+    """A source of the server, or of another URL, which asks at once unless told otherwise."""
+    made: list[SchemaSource] = []
+
+    def make(url: str = "", *, at_once: bool = True, **options: Any) -> SchemaSource:
+        connection = RegistryConnection(url=url or server.url, timeout_s=2.0, **options)
+        made.append(SchemaSource(Registry(connection), at_once=at_once))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def decoder(source: SchemaSource, schema: Schema, kind: Any = Invoice, **options: Any) -> SchemaDecoder:
+    return SchemaDecoder(TOPIC, schema, kind, source=source, **options)
+
+
+def sent(source: SchemaSource, schema: Schema, value: Any) -> Message:
+    data, headers = encoder(source, schema).encode(TOPIC, value, ())
+    return message(data, headers)
+
+
+def encoder(source: SchemaSource | None, schema: Schema) -> SchemaEncoder:
+    return prepared({TOPIC: schema}, source)
+
+
+def message(value: bytes | None, headers: Headers = ()) -> Message:
+    return messages.message(0, place=TopicPartition(TOPIC, 0), value=value, headers=headers)
+
+
+FORMATS: list[tuple[Schema, Any]] = [
+    (Avro(V1), {"id": "invoice", "cents": 5}),  # the client takes values of more than 5 bytes
+    (JsonSchema(JSON_V1), {"id": "invoice", "cents": 5}),
+    (Protobuf(INVOICE), INVOICE(id="invoice", cents=5)),
+]
+
+
+@pytest.mark.parametrize("ids", ["value", "header"])
+@pytest.mark.parametrize("url", ["http", "mock"])
+@pytest.mark.parametrize(("schema", "value"), FORMATS)
+def test_what_is_sent_is_read_again_in_every_format(
+    source: Sources, schema: Schema, value: Any, url: str, ids: str
+) -> None:
+    one = source(f"mock://{ids}-{schema.format}" if url == "mock" else "", register=True, ids=ids)
+    found = sent(one, schema, value)
+    assert bool(found.headers()) == (ids == "header")
+    for kind, wanted in ((Invoice, Invoice("invoice", 5)), (Model, Model(id="invoice", cents=5)), (dict, None)):
+        decode = decoder(one, schema, kind)
+        assert decode(found) == (wanted or {"id": "invoice", "cents": 5 if schema.format != "protobuf" else "5"})
+        assert decode.ref(found) == SchemaRef(format=schema.format, subject=SUBJECT, id=1, version=1)
+
+
+def test_a_generated_class_is_what_the_handler_gets(source: Sources) -> None:
+    one = source(register=True)
+    assert decoder(one, Protobuf(), INVOICE)(sent(one, Protobuf(INVOICE), INVOICE(id="a"))) == INVOICE(id="a")
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "read_by", "wanted"),
+    [
+        (Avro(V2), {"id": "a", "cents": 5, "note": "new"}, Avro(V1), Invoice("a", 5)),
+        (Avro(record()), {"id": "a"}, Avro(record(cents={"type": "long", "default": 7})), Invoice("a", 7)),
+        (Avro(V2), {"id": "a", "cents": 5, "note": "new"}, Avro(), Invoice("a", 5)),
+        (JsonSchema({**JSON_V1, "title": "Newer"}), {"id": "a", "more": 1}, JsonSchema(), Invoice("a")),
+        (Protobuf(INVOICE_2), INVOICE_2(id="a", cents=5, note="new"), Protobuf(INVOICE), Invoice("a", 5)),
+    ],
+    ids=["avro-newer", "avro-older", "avro-as-written", "json-newer", "protobuf-newer"],
+)
+def test_a_schema_that_has_evolved_is_read_as_the_handlers(
+    source: Sources, written: Schema, value: Any, read_by: Schema, wanted: Invoice
+) -> None:
+    one = source(register=True)
+    assert decoder(one, read_by)(sent(one, written, value)) == wanted
+
+
+def test_references_are_fetched_with_the_schema(server: SchemaRegistryServer, source: Sources) -> None:
+    server.put("billing.Money", {"type": "record", "name": "Money", "namespace": "billing", "fields": [
+        {"name": "cents", "type": "long"}]})  # fmt: skip
+    refers = record(price={"type": "billing.Money"})
+    references = [{"name": "billing.Money", "subject": "billing.Money", "version": 1}]
+    number = server.put(SUBJECT, refers, references=references)
+    value = b"\0" + number.to_bytes(4, "big") + b"\x02a\x0a"
+    decode = decoder(source(), Avro(), dict)
+    assert decode(message(value)) == {"id": "a", "price": {"cents": 5}}
+    before = len(server.requests)
+    assert decode(message(value)) == {"id": "a", "price": {"cents": 5}}
+    assert len(server.requests) == before
+
+
+def test_a_union_is_chosen_by_the_name_in_the_schema(server: SchemaRegistryServer, source: Sources) -> None:
+    one = source(register=True, subjects="topic-record")
+    invoice, refund = sent(one, Avro(V1), Invoice("a", 5)), sent(one, Avro(record("Refund")), Refund("b"))
+    other = sent(one, Avro(record("Reminder")), {"id": "c"})
+    decode = decoder(one, Avro(), Invoice | Refund)
+    assert [decode(invoice), decode(refund)] == [Invoice("a", 5), Refund("b")]
+    assert "GET /subjects" not in "".join(server.requests)
+    with pytest.raises(DecodeError) as refused:
+        decode(other)
+    assert refused.value.code == "UNKNOWN_TYPE"
+    with pytest.raises(Discard):
+        decoder(one, Avro(), Invoice | Refund, discard_unknown=True)(other)
+
+
+@pytest.mark.parametrize(("schema", "value"), FORMATS)
+def test_an_id_that_the_registry_does_not_know_is_final_and_asked_for_once(
+    server: SchemaRegistryServer, source: Sources, schema: Schema, value: Any
+) -> None:
+    decode = decoder(source(), schema)
+    for _ in range(3):
+        with pytest.raises(DecodeError) as refused:
+            decode(message(b"\0\0\0\0\x63abc"))
+    assert refused.value.code == "SCHEMA_UNKNOWN"
+    assert server.requests == ["GET /schemas/ids/99"]
+    assert decode.ref(message(b"\0\0\0\0\x63abc")) == SchemaRef(format=schema.format, subject=SUBJECT, id=99)
+
+
+@pytest.mark.parametrize("value", [b"", b'{"id": "a"}', b"\0\0\0", b"\x01short"])
+def test_a_value_without_an_id_is_final_and_asks_nothing(
+    server: SchemaRegistryServer, source: Sources, value: bytes
+) -> None:
+    with pytest.raises(DecodeError) as refused:
+        decoder(source(), Avro())(message(value))
+    assert refused.value.code == "SCHEMA_ID_MISSING"
+    assert not server.requests
+
+
+@pytest.mark.parametrize("trouble", ["slow", "away", "500", "refused", "other path"])
+def test_a_registry_in_trouble_makes_the_record_wait(
+    server: SchemaRegistryServer, source: Sources, trouble: str
+) -> None:
+    server.put(SUBJECT, V1)
+    url = server.url
+    if trouble == "slow":
+        server.slow_s = 0.3
+    elif trouble == "away":
+        server.down()
+    elif trouble == "500":
+        server.status = 503
+    elif trouble == "refused":
+        server.login = ("reader", "secret")
+    else:
+        url = f"{server.url}/elsewhere"  # 404, and not one of the registry's
+    decode, value = decoder(source(url, at_once=False), Avro()), message(b"\0\0\0\0\x01\x02a\x0a")
+    for _ in range(2):
+        with pytest.raises(SchemaPending) as waits:
+            decode(value)
+        assert not waits.value.answered()
+    if trouble == "other path":
+        return
+    if trouble == "away":
+        server.up()
+    server.slow_s, server.status, server.login = 0.0, None, None
+    wait_until(waits.value.answered, "the schema is there")
+    asked = len(server.requests)
+    assert decode(value) == decode(value) == Invoice("a", 5)
+    assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "code"),
+    [
+        (Avro(V1), b"\x06", "DECODE_FAILED"),
+        (JsonSchema(JSON_V1), b'{"id": "secret", "cents": -1}', "SCHEMA_INVALID"),
+        (JsonSchema(JSON_V1), b'{"cents": 1, "secret": 1}', "MISSING_REQUIRED_FIELD"),
+        (JsonSchema({"type": "object"}), b'{"id": 5, "secret": 1}', "SCHEMA_INVALID"),  # not as annotated
+        (Protobuf(INVOICE), b"\0secret", "DECODE_FAILED"),
+    ],
+)
+def test_what_does_not_fit_is_described_without_the_payload(
+    source: Sources, schema: Schema, value: bytes, code: str
+) -> None:
+    one = source(register=True)
+    encoder(one, schema)
+    with pytest.raises(DecodeError) as refused:
+        decoder(one, schema)(message(b"\0\0\0\0\x01" + value))
+    assert refused.value.code == code
+    assert "secret" not in str(refused.value)
+    assert refused.value.__context__ is None
+
+
+def test_null_is_a_tombstone(source: Sources) -> None:
+    assert decoder(source(), Avro(), Invoice | None)(message(None)) is None
+    with pytest.raises(DecodeError, match="tombstone"):
+        decoder(source(), Avro())(message(None))
+
+
+@pytest.mark.parametrize(("schema", "value"), FORMATS)
+def test_what_is_sent_must_be_registered_and_fit(source: Sources, schema: Schema, value: Any) -> None:
+    with pytest.raises(RegistryError) as missing:
+        encoder(source(), schema)
+    assert missing.value.fault == "missing"
+    ready = encoder(source(register=True), schema)
+    again = encoder(source(), schema)  # now it is registered
+    assert ready.encode(TOPIC, value, ()) == again.encode(TOPIC, value, ())
+    assert ready.encode(TOPIC, None, ()) == (None, ())
+    with pytest.raises(ValueError, match=f"does not fit its {schema.format} schema") as refused:
+        ready.encode(TOPIC, {"id": ["secret"]}, ())
+    assert "secret" not in str(refused.value)
+    assert refused.value.__context__ is None
+
+
+def test_a_schema_that_the_code_does_not_have_is_the_latest_of_the_subject(
+    server: SchemaRegistryServer, source: Sources
+) -> None:
+    with pytest.raises(ValueError, match="had no schema"):
+        encoder(source(), Avro()).encode(TOPIC, {"id": "a"}, ())
+    server.put(SUBJECT, V1)
+    assert encoder(source(), Avro()).encode(TOPIC, Model(id="a", cents=5), ()) == (b"\0\0\0\0\x01\x02a\x0a", ())
+
+
+def test_an_incompatible_schema_is_not_registered(server: SchemaRegistryServer, source: Sources) -> None:
+    server.put(SUBJECT, V1)
+    with pytest.raises(RegistryError, match="incompatible") as refused:
+        encoder(source(register=True), Avro(V2))
+    assert refused.value.fault == "fatal"
+
+
+def test_a_json_schema_file_needs_no_registry(tmp_path: Any) -> None:
+    file = tmp_path / "invoice.json"
+    file.write_text(json.dumps(JSON_V1))
+    schema = JsonSchema(file, registry=False)
+    decode = FileDecoder(TOPIC, schema, Invoice, tombstones="dead-letter")
+    assert decode(message(b'{"id": "a", "cents": 5}')) == Invoice("a", 5)
+    for value, code in (
+        (b'{"cents": 5}', "MISSING_REQUIRED_FIELD"),
+        (b'{"id": "secret", "cents": -1}', "SCHEMA_INVALID"),
+        (b"{secret", "DECODE_FAILED"),
+    ):
+        with pytest.raises(DecodeError) as refused:
+            decode(message(value))
+        assert refused.value.code == code
+        assert "secret" not in str(refused.value)
+    write = encoder(None, schema)
+    assert write.encode(TOPIC, Invoice("a", 5), ()) == (b'{"id":"a","cents":5}', ())
+    with pytest.raises(ValueError, match="cents"):
+        write.encode(TOPIC, Invoice("a", -5), ())
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "text"),
+    [
+        (Avro("missing.avsc"), Invoice, "missing.avsc cannot be read"),
+        (Avro("{"), Invoice, "is no JSON"),
+        (Avro(), set[int], "cannot decode a record into set"),
+        (Protobuf(), Invoice, "annotate the generated class"),
+        (Protobuf(), INVOICE | INVOICE_2, "one class of Protobuf"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_the_start(source: Sources, schema: Schema, kind: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        decoder(source(), schema, kind)
+
+
+def test_a_json_schema_without_a_registry_needs_a_schema() -> None:
+    with pytest.raises(ConfigError, match="needs a schema"):
+        JsonSchema(registry=False)
+    with pytest.raises(ConfigError, match="is no JSON Schema"):
+        FileDecoder(TOPIC, JsonSchema({"type": 5}, registry=False), Invoice, tombstones="dead-letter")
