@@ -12,6 +12,7 @@ from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import spooled
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
+from tests.deadletters.spool.letters import outgoing
 from tests.support.broker_client import Client
 from tests.support.command import keepfast
 
@@ -93,3 +94,23 @@ def test_what_a_running_app_holds_is_shown_and_left_to_it(project: Path) -> None
 def test_without_a_spool_it_says_what_to_do(tmp_path: Path) -> None:
     done = keepfast("spool", "list", cwd=tmp_path)
     assert (done.returncode, "No spool is configured" in done.stderr) == (2, True), done.stderr
+
+
+def test_filters_choose_what_is_listed_and_drained(kafka: TopicAdmin, topic: TopicFactory, project: Path) -> None:
+    name = topic(suffix=".dlq")
+    store = FileStore(str(project / "spool" / "shop"), max_bytes=10_000_000)
+    store.open()
+    kinds = ("TimeoutError", "ValueError", "TimeoutError")
+    letters = [outgoing(number, topic=name, error_type=kind) for number, kind in enumerate(kinds)]
+    store.add([spooled(one, at_ms=1_700_000_000_000 + n) for n, one in enumerate(letters)])
+    store.close()
+    chosen = ("--error-type", "TimeoutError", "--offsets", "0:1-")
+    listed = keepfast("spool", "list", "--app", "app:app", "--json", *chosen, cwd=project)
+    [line] = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert (line["error_type"], line["id"], line["consumer_group"]) == ("TimeoutError", "g/orders/0/2", "g")
+    where = {"KAFKA_BROKERS": kafka.bootstrap}
+    done = keepfast("spool", "drain", "--app", "app:app", "--json", *chosen, cwd=project, **where)
+    assert (done.returncode, json.loads(done.stdout)["sent"]) == (0, 1), done.stderr
+    assert [one.key() for one in Client(kafka).read(name, 1)] == [b"k2"]
+    left = keepfast("spool", "list", "--app", "app:app", cwd=project)
+    assert ["g/orders/0/0" in left.stdout, "g/orders/0/2" in left.stdout] == [True, False]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from keepfast.cli.connection import connect, connection_for, connection_options, exit_on_interrupt
+from keepfast.cli.dlq_options import Moment, OffsetsOption
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, SpoolError, StartError
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.places import reader_at, scheme_of, shown, store_at
+from keepfast.deadletters.spool.query import SpoolQuery, find
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head, Reader, Store
 from keepfast.engine.clock import RealClock
@@ -24,6 +27,8 @@ from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 EXIT_LEFT = 1
 DEFAULT_LIMIT = 1_000
@@ -41,25 +46,61 @@ def spool() -> None:
     A running app publishes its spool as soon as Kafka accepts letters again; `list` and `show` read it meanwhile.
     `drain` is for an app that does not run.
 
+    Filters choose letters by error, group, original topic, offset and time. In PostgreSQL they are queries of the
+    table keepfast_spool, whose columns have the same: error_type, error_code, error_message, consumer_group,
+    original_topic, original_partition, original_offset, failed_at, spooled_at.
+
     \b
     Examples:
       keepfast spool list --app app:app
+      keepfast spool list --app app:app --error-type TimeoutError --since 2h
       keepfast spool show --app app:app part-0000/…
       keepfast spool drain --app app:app --dry-run
-      keepfast spool drain --app app:app
+      keepfast spool drain --app app:app --topic orders.payment.v1
     """
 
 
+def filter_options(command: F) -> F:
+    """Add the filters; their values are the keyword arguments of `_query`."""
+    for option in (
+        click.option("--until", type=Moment(), help="Failed before this time."),
+        click.option("--since", type=Moment(), help="Failed at this time or later: 2h, 7d, 2024-01-31T12:00."),
+        click.option(
+            "--offsets", type=OffsetsOption(), multiple=True, help="Original offsets: 3:100-200, 3:100, or 3:100-."
+        ),
+        click.option("--topic", "topics", metavar="NAME", multiple=True, help="With this original topic."),
+        click.option("--group", "groups", metavar="NAME", multiple=True, help="Dead-lettered by this consumer group."),
+        click.option("--code", "codes", metavar="CODE", multiple=True, help="With this error code."),
+        click.option("--error-type", "error_types", metavar="TYPE", multiple=True, help="With this exception type."),
+    ):
+        command = option(command)
+    return command
+
+
+def _query(filters: dict[str, Any]) -> SpoolQuery:
+    return SpoolQuery(
+        error_types=frozenset(filters["error_types"]),
+        codes=frozenset(filters["codes"]),
+        groups=frozenset(filters["groups"]),
+        topics=frozenset(filters["topics"]),
+        offsets=tuple((one.partition, one.start, one.end) for one in filters["offsets"]),
+        since_ms=filters["since"],
+        until_ms=filters["until"],
+    )
+
+
 @spool.command("list")
+@filter_options
 @click.option("--limit", type=click.IntRange(min=1), default=DEFAULT_LIMIT, help="List at most this many letters.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per letter.")
 @connection_options
 def list_command(limit: int, *, as_json: bool, **options: Any) -> None:
     """List the letters in the spool, oldest first."""
     with report_errors(debug=options["debug"]), exit_on_interrupt(), _reader(options) as (store, where):
-        heads, fill = store.heads(limit, lambda _: True), store.fill()
+        heads, fill = find(store, _query(options), limit), store.fill()
         for head in heads:
-            click.echo(json.dumps(_fields(head)) if as_json else _line(head))
+            fields = _fields(head) | _listed(store, head)
+            click.echo(json.dumps(fields) if as_json else _line(head, fields))
         for damage in fill.damaged:
             click.echo(f"Damaged: {clean_text(damage)}", err=True)
         if not as_json:
@@ -82,6 +123,7 @@ def show_command(ref: str, **options: Any) -> None:
 
 
 @spool.command("drain")
+@filter_options
 @click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
 @click.option(
     "--timeout",
@@ -93,20 +135,18 @@ def show_command(ref: str, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @connection_options
 def drain_command(*, dry_run: bool, timeout_s: float, as_json: bool, **options: Any) -> None:
-    """Publish the letters to their dead-letter topics, oldest first; each is removed when it is acknowledged.
+    """Publish the letters, all or those that filters choose, to their dead-letter topics, oldest first; each is removed
+    when it is acknowledged.
 
     Exit code 1 means that some are left. It is safe to interrupt the command and to run it again.
     """
     with report_errors(debug=options["debug"]):
         with _open_store(options) as (store, where):
-            waiting = store.fill().letters
+            chosen = find(store, _query(options), store.fill().letters)
             if dry_run:
-                counts: dict[str, int] = {}
-                for head in store.heads(waiting, lambda _: True):
-                    counts[head.topic] = counts.get(head.topic, 0) + 1
-                _print_plan(counts, where, as_json=as_json)
+                _print_plan(Counter(head.topic for head in chosen), where, as_json=as_json)
                 return
-        sent, left, why = _drain(options, waiting, timeout_s)
+        sent, left, why = _drain(options, {head.identity for head in chosen}, timeout_s)
     if as_json:
         click.echo(json.dumps({"sent": sent, "left": left, "why": why}))
     else:
@@ -115,12 +155,13 @@ def drain_command(*, dry_run: bool, timeout_s: float, as_json: bool, **options: 
         raise click.exceptions.Exit(EXIT_LEFT)
 
 
-def _drain(options: dict[str, Any], waiting: int, timeout_s: float) -> tuple[int, int, str]:
+def _drain(options: dict[str, Any], chosen: set[bytes], timeout_s: float) -> tuple[int, int, str]:
+    waiting = len(chosen)
     connection, settings = connection_for(options["target"], options["brokers"])
     connect(connection)
     sink = KafkaSink(sink_properties(connection))
     store, _ = _store(settings)
-    service = SpoolService(store, sink, RealClock())
+    service = SpoolService(store, sink, RealClock(), sends=lambda head: head.identity in chosen)
     try:
         service.open()
         store.lead(0.0)
@@ -196,14 +237,25 @@ def _fields(head: Head) -> dict[str, object]:
     return {"ref": head.ref, "topic": head.topic, "spooled_at": iso(head.at_ms), "bytes": head.size}
 
 
-def _line(head: Head) -> str:
-    return f"{iso(head.at_ms)}  {clean_text(head.topic)}  {head.size:>9,} bytes  {clean_text(head.ref)}"
+def _line(head: Head, fields: dict[str, object]) -> str:
+    what = f"{fields.get('error_type') or '-'}  {fields.get('id') or '-'}"
+    return f"{iso(head.at_ms)}  {clean_text(head.topic)}  {head.size:>9,} bytes  {clean_text(head.ref)}  {what}"
+
+
+def _listed(store: Reader, head: Head) -> dict[str, object]:
+    """What the letter says; of one that is damaged or was sent meanwhile, nothing."""
+    try:
+        return _letter_fields(store.read(head))
+    except SpoolError:
+        return {}
 
 
 def _letter_fields(spooled: SpooledLetter) -> dict[str, object]:
     letter = spooled.letter
     return {
         "id": clean_text(spooled.id),
+        "consumer_group": clean_text(letter.group),
+        "failed_at": None if letter.failed_at_ms is None else iso(letter.failed_at_ms),
         "error_type": clean_text(letter.error_type),
         "error_code": clean_text(letter.error_code),
         "error_message": clean_text(letter.error_message),
@@ -215,7 +267,7 @@ def _letter_fields(spooled: SpooledLetter) -> dict[str, object]:
     }
 
 
-def _print_plan(counts: dict[str, int], where: str, *, as_json: bool) -> None:
+def _print_plan(counts: Mapping[str, int], where: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"would_send": counts}))
         return

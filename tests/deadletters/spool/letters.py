@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from keepfast.core.records import Outgoing, Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
@@ -9,21 +11,24 @@ from keepfast.deadletters.spool.letters import SpooledLetter, spooled
 from keepfast.deadletters.writing import write
 
 
-def outgoing(number: int, *, topic: str = "orders.dlq", size: int = 20, stack: str = "") -> Outgoing:
+def outgoing(
+    number: int, *, topic: str = "orders.dlq", size: int = 20, stack: str = "", original: str = "orders", **fields: Any
+) -> Outgoing:
     """A letter; one number, one letter."""
-    letter = Letter(
-        topic="orders",
-        partition=0,
-        offset=number,
-        timestamp_ms=5,
-        key=b"k%d" % number,
-        value=b"v%d" % number + bytes(size),
-        headers=(("h", b"1"), ("h", None)),
-        group="g",
-        error_type="ValueError",
-        error_code="CODE",
-        stack_trace=stack,
-    )
+    known: dict[str, Any] = {
+        "topic": original,
+        "partition": 0,
+        "offset": number,
+        "timestamp_ms": 5,
+        "key": b"k%d" % number,
+        "value": b"v%d" % number + bytes(size),
+        "headers": (("h", b"1"), ("h", None)),
+        "group": "g",
+        "error_type": "ValueError",
+        "error_code": "CODE",
+        "stack_trace": stack,
+    }
+    letter = Letter(**known | fields)
     value, headers = write(letter, "envelope")
     return Outgoing(topic=topic, value=value, key=letter.key, headers=headers, partition=0)
 

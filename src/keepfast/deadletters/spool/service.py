@@ -5,12 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 
 from keepfast.core.errors import SpoolError
 from keepfast.core.ports import Clock, OnKept, Sink
 from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.letters import letter_of
-from keepfast.deadletters.spool.store import Store
+from keepfast.deadletters.spool.store import Head, Store
 from keepfast.deadletters.spool.worker import Item, Keep, RetryNow, SpoolStatus, SpoolWorker
 from keepfast.telemetry.logs import get_logger
 
@@ -18,11 +19,13 @@ log = get_logger("keepfast.spool")
 
 
 class SpoolService:
-    """Implements `core.ports.Spool`; one for all consumers of a process."""
+    """Implements `core.ports.Spool`; one for all consumers of a process. `sends`: see `SpoolWorker`."""
 
-    def __init__(self, store: Store, sink: Sink, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, sink: Sink, clock: Clock, *, sends: Callable[[Head], bool] = lambda _: True
+    ) -> None:
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._worker = SpoolWorker(store, sink, clock, self._inbox.put)
+        self._worker = SpoolWorker(store, sink, clock, self._inbox.put, sends=sends)
         self._thread = threading.Thread(target=self._run, name="keepfast-spool", daemon=True)
         self._lock = threading.Lock()  # guards `_closed`, so that nothing is queued after the last item
         self._closed = False

@@ -107,10 +107,21 @@ class SpoolStatus:
 
 
 class SpoolWorker:
-    """`post` passes an answer back to `take`, from any thread."""
+    """`post` passes an answer back to `take`, from any thread. Of stored letters only those are sent that `sends`
+    accepts.
+    """
 
-    def __init__(self, store: Store, sink: Sink, clock: Clock, post: Callable[[SpoolAnswer], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sink: Sink,
+        clock: Clock,
+        post: Callable[[SpoolAnswer], None],
+        *,
+        sends: Callable[[Head], bool] = lambda _: True,
+    ) -> None:
         self._store = store
+        self._sends = sends
         self._sink = sink
         self._clock = clock
         self._post = post
@@ -251,7 +262,7 @@ class SpoolWorker:
                 self._start(head, now)
 
     def _is_wanted(self, head: Head, *, now: float) -> bool:
-        if head.ref in self._in_flight or head.ref in self._acknowledged:
+        if head.ref in self._in_flight or head.ref in self._acknowledged or not self._sends(head):
             return False
         stuck, trouble = self._stuck.get(head.ref), self._outages.get(head.topic)
         return (stuck is None or now >= stuck.until) and (trouble is None or now >= trouble.until)
