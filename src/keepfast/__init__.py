@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from keepfast.core.records import TopicPartition as TopicPartition
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
     from keepfast.core.schemas import Avro as Avro
+    from keepfast.core.schemas import CloudEvents as CloudEvents
     from keepfast.core.schemas import JsonSchema as JsonSchema
     from keepfast.core.schemas import Protobuf as Protobuf
     from keepfast.core.topic_patterns import Pattern as Pattern
@@ -105,6 +106,7 @@ _HOMES = {
     "BreakerPolicy": "keepfast.core.guards",
     "BufferPolicy": "keepfast.core.policies",
     "CardNumbers": "keepfast.redact.sensitive",
+    "CloudEvents": "keepfast.core.schemas",
     "CommitFailed": "keepfast.core.events",
     "CommitPolicy": "keepfast.core.policies",
     "Committed": "keepfast.core.events",

@@ -21,7 +21,7 @@ from keepfast.app.router import Router
 from keepfast.app.sends import SendFuture
 from keepfast.core.errors import ConfigError, LifecycleError
 from keepfast.core.records import TopicPartition
-from keepfast.core.schemas import Schema
+from keepfast.core.schemas import AnySchema
 from keepfast.decode.annotation import type_name
 from keepfast.decode.choice import ValueDecoder
 from keepfast.decode.signature import ProviderShape, inspect_provider, is_plain
@@ -69,7 +69,7 @@ class App(Router):
         self._settings = settings
         self._middleware: list[ProviderShape] = []
         self._decoders: dict[type[Any], ValueDecoder] = {}
-        self.schemas: dict[str, Schema] = {}
+        self.schemas: dict[str, AnySchema] = {}
         self._lock = threading.Lock()  # guards the field below
         self._instance: AppInstance | None = None
 
@@ -118,7 +118,7 @@ class App(Router):
 
         return register if function is None else register(function)
 
-    def schema(self, topic: str, schema: Schema) -> None:
+    def schema(self, topic: str, schema: AnySchema) -> None:
         """Declare what the values of a topic are: `app.schema("billing.invoice.v1", Avro("invoice.avsc"))`. Consumers
         of the app read them so, unless they have a `schema` of their own, and what is sent to the topic is encoded.
 

@@ -19,7 +19,7 @@ from keepfast.app.sends import AppSends
 from keepfast.core.errors import ConsumerFailed, DrainTimeout, StartError
 from keepfast.core.events import Observer
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_UNEXPECTED
-from keepfast.core.schemas import Schema
+from keepfast.core.schemas import AnySchema
 from keepfast.engine.hooks import Hook
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.middleware import LATER
@@ -68,7 +68,7 @@ class AppInstance:
         settings: Settings,
         consumers: list[Consumer],
         *,
-        schemas: Mapping[str, Schema],
+        schemas: Mapping[str, AnySchema],
         lifespan: Callable[[], AnyContextManager] | None,
         hooks: Sequence[Hook],
         options: StartOptions,

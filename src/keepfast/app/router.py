@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from keepfast.app.options import Consumer, ConsumerOptions, Middleware
 from keepfast.core.errors import ConfigError
-from keepfast.core.schemas import Schema
+from keepfast.core.schemas import AnySchema
 from keepfast.core.topic_patterns import Pattern
 from keepfast.decode.choice import ByContentType, Decoding, ValueDecoder
 from keepfast.decode.signature import inspect_handler, inspect_provider, is_plain
@@ -38,7 +38,7 @@ class Router:
         decoder: ValueDecoder | ByContentType | None = None,
         types: Mapping[str, Any] | None = None,
         type_header: str = "type",
-        schema: Schema | Mapping[str, Schema] | None = None,
+        schema: AnySchema | Mapping[str, AnySchema] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Make the function below consume these topics, or those that match a `Pattern`. It stays an ordinary function
@@ -55,8 +55,8 @@ class Router:
         value of the header `type_header` (`types={"login": Login}`), it becomes that; the annotation is their union.
         `decoder` is a function from bytes to the value, or a dict of such functions by content type, in which None
         stands for what the annotation says, and `"*"` for all others. `schema` says that values are Avro, Protobuf or
-        have a JSON Schema (`Avro()`, `Protobuf()`, `JsonSchema()`), of all topics or, in a dict, of each; the
-        annotation is what they become.
+        have a JSON Schema, or are CloudEvents (`Avro()`, `Protobuf()`, `JsonSchema()`, `CloudEvents()`), of all topics
+        or, in a dict, of each; the annotation is what they become.
 
         Raises ConfigError for a function that cannot be a handler.
         """

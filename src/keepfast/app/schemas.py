@@ -15,7 +15,7 @@ import msgspec
 from keepfast.core.errors import ConfigError, DecodeError, Fault, RegistryError, StartError
 from keepfast.core.names import expand
 from keepfast.core.records import Headers
-from keepfast.core.schemas import JsonSchema, Protobuf, Schema
+from keepfast.core.schemas import AnySchema, CloudEvents, JsonSchema, Protobuf, Schema
 from keepfast.decode.choice import Decoding
 from keepfast.decode.failures import describe_invalid
 from keepfast.decode.schemas import FileDecoder, SchemaSource, declared_names, is_message
@@ -52,13 +52,17 @@ class AppSchemas:
     def __init__(
         self,
         settings: Settings,
-        declared: Mapping[str, Schema],
+        declared: Mapping[str, AnySchema],
         decodings: Iterable[Decoding] = (),
         *,
         at_once: bool = False,
     ) -> None:
         names = {"env": settings.app.env}
-        self._declared = {expand(topic, names): schema for topic, schema in declared.items()}
+        self._declared: dict[str, Schema] = {
+            expand(topic, names): schema
+            for topic, schema in declared.items()
+            if not isinstance(schema, CloudEvents)  # they are read, not written
+        }
         needed = any(schema.registry for schema in self._declared.values())
         needed = needed or any(decoding.needs_registry for decoding in decodings)
         self.source = source_of(settings.registry, at_once=at_once) if needed else None

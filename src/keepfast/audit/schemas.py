@@ -16,7 +16,7 @@ from keepfast.app.assembly import decoding_of
 from keepfast.app.options import Consumer
 from keepfast.app.schemas import source_of
 from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, RegistryError
-from keepfast.core.schemas import Protobuf, Schema
+from keepfast.core.schemas import Avro, JsonSchema, Protobuf, Schema
 from keepfast.decode.annotation import element_of, members_of, takes_bytes
 from keepfast.decode.choice import Decoding
 from keepfast.decode.sample import avro_examples, json_examples
@@ -48,7 +48,7 @@ def schema_findings(app: App, settings: Settings) -> list[SchemaFinding]:
             _examined(consumer, decoding, topic, schema, source)
             for consumer, decoding in consumers
             for topic in decoding.topics
-            if (schema := decoding.schema_of(topic)) is not None and schema.registry
+            if isinstance(schema := decoding.schema_of(topic), Avro | Protobuf | JsonSchema) and schema.registry
         ]
     finally:
         source.close()

@@ -83,7 +83,18 @@ class JsonSchema:
         return text_of(self.schema)
 
 
+@dataclass(frozen=True)
+class CloudEvents:
+    """CloudEvents, structured (the event as JSON) or binary (attributes in headers `ce_…`): the handler gets the data,
+    `ctx.cloudevent` has the attributes. For reading; without a registry.
+    """
+
+    format: ClassVar[str] = "cloudevents"
+    registry: ClassVar[bool] = False
+
+
 Schema: TypeAlias = Avro | Protobuf | JsonSchema
+AnySchema: TypeAlias = Schema | CloudEvents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

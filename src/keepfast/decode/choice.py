@@ -13,7 +13,7 @@ from typing import Any, Literal, Optional, TypeAlias
 
 from keepfast.core.errors import ConfigError, DecodeError, Discard
 from keepfast.core.records import Message, read_headers
-from keepfast.core.schemas import JsonSchema, Schema, SchemaRef
+from keepfast.core.schemas import AnySchema, CloudEvents, JsonSchema, SchemaRef
 from keepfast.decode.annotation import (
     Decoder,
     Tombstones,
@@ -24,6 +24,7 @@ from keepfast.decode.annotation import (
     takes_bytes,
     type_name,
 )
+from keepfast.decode.cloudevents import CloudEventDecoder
 from keepfast.decode.failures import CONTENT_TYPE_UNKNOWN, MISSING_REQUIRED_FIELD, UNKNOWN_TYPE
 from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaSource
 from keepfast.decode.signature import is_plain
@@ -62,22 +63,27 @@ class Decoding:
     registered: Mapping[Any, ValueDecoder] = field(default_factory=dict)
     unknown_types: UnknownTypes = "dead-letter"
     topics: tuple[str, ...] = ()
-    schemas: Mapping[str, Schema] = field(default_factory=dict)
-    schema: Schema | None = None
+    schemas: Mapping[str, AnySchema] = field(default_factory=dict)
+    schema: AnySchema | None = None
     source: SchemaSource | None = None
 
-    def within(self, *, registered: Mapping[Any, ValueDecoder], schemas: Mapping[str, Schema]) -> Decoding:
+    def within(self, *, registered: Mapping[Any, ValueDecoder], schemas: Mapping[str, AnySchema]) -> Decoding:
         """With what the app declares; the consumer's own schemas go before."""
         declared = {} if self.schema is not None else schemas
         return replace(self, registered=registered, schemas={**declared, **self.schemas})
 
-    def schema_of(self, topic: str) -> Schema | None:
+    def schema_of(self, topic: str) -> AnySchema | None:
         return self.schemas.get(topic, self.schema)
 
     @property
     def has_schemas(self) -> bool:
         """Whether some topic of the consumer has one."""
         return self.schema is not None or any(topic in self.schemas for topic in self.topics)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether some topic has CloudEvents."""
+        return any(isinstance(one, CloudEvents) for one in (self.schema, *self.schemas.values()))
 
     @property
     def needs_registry(self) -> bool:
@@ -123,7 +129,7 @@ def choose(annotation: Any, decoding: Decoding, *, tombstones: Tombstones, where
         raise ConfigError(f"{where}: {problem}" if where else problem)
     decoders = _Decoders(annotation, decoding, tombstones, where)
     own = decoding.decoder
-    if decoding.has_schemas and not takes_bytes(annotation):
+    if decoding.has_schemas and (not takes_bytes(annotation) or decoding.has_events):
         by_schema = _BySchema(decoders)
         return ChosenDecoder(by_schema.decode, by_record=True, ref_of=by_schema.ref, ensure=by_schema.ensure)
     if decoding.models or decoding.types:
@@ -249,7 +255,9 @@ class _BySchema:
         if topic in decoding.models and optional:
             kind = Optional[kind]  # noqa: UP045 - `|` fails for some kinds of types
         schema = decoding.schema_of(topic)
-        if schema is None:
+        if isinstance(schema, CloudEvents):
+            return CloudEventDecoder(kind, tombstones=decoders.tombstones, where=decoders.where)
+        if schema is None or takes_bytes(kind):
             return _of_value(decoders.of(kind))
         if isinstance(schema, JsonSchema) and not schema.registry:
             return FileDecoder(topic, schema, kind, tombstones=decoders.tombstones, where=decoders.where)

@@ -285,6 +285,18 @@ class Context(RecordView):
         return self._message.value()
 
     @property
+    def cloudevent(self) -> Mapping[str, Any] | None:
+        """The attributes of the CloudEvent that the record is (`id`, `source`, `type`, `time`, extensions); None if it
+        is none. Read from the record whenever it is asked for.
+        """
+        from keepfast.decode.cloudevents import event_of
+
+        try:
+            return dict(event_of(self._message).get_attributes())
+        except Exception:  # noqa: BLE001 - of whatever kind: it is no event
+            return None
+
+    @property
     def abandoned(self) -> bool:
         """Whether the record has timed out. What the handler still does for it has no effect, so it may stop."""
         return self._run.abandoned

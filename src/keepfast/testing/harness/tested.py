@@ -18,7 +18,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Headers
-from keepfast.core.schemas import Protobuf, Schema
+from keepfast.core.schemas import AnySchema, Protobuf
 from keepfast.deadletters.letter import Letter
 from keepfast.decode.annotation import members_of
 from keepfast.decode.schemas import is_message
@@ -189,7 +189,7 @@ def _in_memory(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return replace(settings, registry=registry)
 
 
-def _sendable(schema: Schema, annotation: Any) -> Schema:
+def _sendable(schema: AnySchema, annotation: Any) -> AnySchema:
     """A schema without its text is found in the registry, and a class of Protobuf in the annotation."""
     element = get_args(annotation)[0] if get_origin(annotation) is list else annotation
     kind = next((member for member in members_of(element) if is_message(member)), None)
