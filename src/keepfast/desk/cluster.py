@@ -78,6 +78,14 @@ class DeskCluster:
             found = self._groups.committed(group, [TopicPartition(*place) for place in places], 5.0) or {}
         return {(place.topic, place.partition): offset for place, offset in found.items()}
 
+    def members(self, group: str) -> list[str]:
+        """Each member as `client id (host)`; empty if there is none, or if the brokers do not say."""
+        try:
+            with self._lock:
+                return self._groups.members(group, 5.0) or []
+        except SourceError:
+            return []
+
     def delete_below(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records below these offsets, for good."""
         with self._lock:

@@ -1,0 +1,381 @@
+"""The desk's API: the same policy as the page, in JSON, with an OpenAPI description made from the same types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from keepfast import __version__
+from keepfast.core.errors import ControlRefused, KeepfastError
+from keepfast.desk.audit import AuditEntry
+from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.cases import Case, CaseHistory, CasePage, Summary
+from keepfast.desk.causes import Cause
+from keepfast.desk_page.filters import NAMES, VIEWS, filter_of
+from keepfast.desk_page.payloads import Payload, headers_of, payload_of
+from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
+from keepfast.desk_page.screens import Backend
+from keepfast.desk_page.tokens import DeskUser, Right
+from keepfast.telemetry.state import Problem
+
+MAX_PAGE: Final = 500
+
+
+class ApiRefused(Exception):
+    """The request cannot be answered."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class FilterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which cases: ids, or the parameters that a view has in its address."""
+
+    cases: tuple[str, ...] = ()
+    dlq: str = ""
+    topic: str = ""
+    group: str = ""
+    cause: str = ""
+    error: str = ""
+    code: str = ""
+    key: str = ""
+    q: str = ""
+    since: str = ""
+    until: str = ""
+    show: str = "waiting"
+
+
+class MarkBody(FilterBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to do with these cases; `why` is needed for `fail`."""
+
+    do: str
+    why: str = ""
+
+
+class NoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    case: str
+    note: str
+
+
+class RevealBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    case: str
+
+
+class PlanBody(FilterBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A dry run."""
+
+    rate: int = 0
+    canary: int = 0
+    stop: int = 0
+    to: str = ""
+    again: bool = False
+
+
+class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    plan: str
+
+
+class OrderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`verb`: pause, resume or cancel."""
+
+    verb: str
+
+
+class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An order to a running consumer; `verb`: pause, resume, release or dead-letter."""
+
+    process: str
+    consumer: str
+    verb: str
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    hold: str | None = None
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """How many cases changed, or what was done."""
+
+    changed: int = 0
+    text: str = ""
+
+
+class Revealed(msgspec.Struct, frozen=True, kw_only=True):
+    key: Payload
+    value: Payload
+    headers: list[tuple[str, str]]
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation: how it is reached, what it takes and gives, and who may."""
+
+    method: str
+    path: str
+    summary: str
+    right: Right
+    answer: Any
+    call: Callable[[Request, DeskUser, Any], Any]
+    body: Any = None
+    query: tuple[str, ...] = ()
+
+
+class DeskApi:
+    """Any thread may call its operations."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._desk = backend.desk
+        self.operations = self._operations()
+
+    def _operations(self) -> tuple[Operation, ...]:
+        view = NAMES
+        return (
+            Operation(
+                "GET", "/summary", "How many cases are in each state", "read", Summary, self._summary, query=view
+            ),
+            Operation("GET", "/causes", "Causes, most unresolved first", "read", list[Cause], self._causes, query=view),
+            Operation(
+                "GET",
+                "/cases",
+                "Cases, last failure first",
+                "read",
+                CasePage,
+                self._cases,
+                query=(*view, "first", "size"),
+            ),
+            Operation("GET", "/case", "One case with its history", "read", CaseHistory, self._case, query=("id",)),
+            Operation(
+                "POST", "/case/reveal", "Values of one letter; audited", "reveal", Revealed, self._reveal, RevealBody
+            ),
+            Operation("POST", "/cases/mark", "Discard, fail or restore cases", "mark", Done, self._mark, MarkBody),
+            Operation("POST", "/case/note", "Leave a note at a case", "note", Done, self._note, NoteBody),
+            Operation("POST", "/plans", "Dry run of a replay", "replay", PlanView, self._plan, PlanBody),
+            Operation("GET", "/runs", "Replays, latest first", "read", list[RunView], self._runs),
+            Operation("POST", "/runs", "Start a planned replay", "replay", Started, self._start, StartBody),
+            Operation("GET", "/runs/{run}", "One replay", "read", RunView, self._run),
+            Operation("POST", "/runs/{run}/order", "Pause, resume or cancel", "replay", Done, self._order, OrderBody),
+            Operation("GET", "/audit", "Who did what, latest first", "read", list[AuditEntry], self._audit),
+            Operation("POST", "/control", "Order a running consumer", "control", Done, self._control, ControlBody),
+        )
+
+    def routes(self) -> list[BaseRoute]:
+        made: list[BaseRoute] = [Route("/openapi.json", self._description, methods=["GET"])]
+        made += [Route(one.path, self._endpoint(one), methods=[one.method]) for one in self.operations]
+        return made
+
+    def _endpoint(self, operation: Operation) -> Callable[[Request], Any]:
+        access = self._backend.access
+
+        async def endpoint(request: Request) -> Response:
+            if operation.method == "GET":
+                user, body = access.authorize(request, operation.right), None
+            else:
+                user = access.authorize_change(request, operation.right, "")
+                try:
+                    body = msgspec.json.decode(await request.body(), type=operation.body)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    return answer(Problem(error=f"The body is invalid: {error}."), HTTPStatus.BAD_REQUEST)
+            return await run_in_threadpool(_answered, operation, request, user, body)
+
+        return endpoint
+
+    async def _description(self, request: Request) -> Response:
+        self._backend.access.authorize(request, "read")
+        return answer(description(self.operations))
+
+    # -- reading
+
+    def _where(self, request: Request) -> Any:
+        return filter_of(request.query_params, self._desk.now_ms())
+
+    def _summary(self, request: Request, _: DeskUser, __: None) -> Summary:
+        self._desk.refresh()
+        return self._desk.summary(self._where(request))
+
+    def _causes(self, request: Request, _: DeskUser, __: None) -> list[Cause]:
+        self._desk.refresh()
+        return self._desk.causes(self._where(request))
+
+    def _cases(self, request: Request, _: DeskUser, __: None) -> CasePage:
+        self._desk.refresh()
+        first, size = number(request, "first", 0, 10**9), number(request, "size", 100, MAX_PAGE)
+        return self._desk.cases(self._where(request), first=first, size=size)
+
+    def _case(self, request: Request, _: DeskUser, __: None) -> CaseHistory:
+        self._desk.refresh()
+        return self._found(request.query_params.get("id", ""))
+
+    def _found(self, case: str) -> CaseHistory:
+        found = self._desk.case(case)
+        if found is None:
+            raise ApiRefused(HTTPStatus.NOT_FOUND, "There is no such case.")
+        return found
+
+    def _reveal(self, _: Request, user: DeskUser, body: RevealBody) -> Revealed:
+        case: Case = self._found(body.case).case
+        stored = self._desk.acting_as(user.name, "api").reveal(case.letter)
+        if stored is None:
+            raise ApiRefused(HTTPStatus.GONE, "The letter is not there any more.")
+        letter = stored.letter
+        key, value = payload_of(letter.key, reveal=True), payload_of(letter.value, reveal=True)
+        return Revealed(key=key, value=value, headers=headers_of(letter.headers, reveal=True))
+
+    def _runs(self, _: Request, __: DeskUser, ___: None) -> list[RunView]:
+        self._desk.refresh()
+        return [self._backend.replays.view(one) for one in self._desk.runs()]
+
+    def _run(self, request: Request, _: DeskUser, __: None) -> RunView:
+        self._desk.refresh()
+        found = self._desk.index.run(request.path_params["run"])
+        if found is None:
+            raise ApiRefused(HTTPStatus.NOT_FOUND, "There is no such replay.")
+        return self._backend.replays.view(found)
+
+    def _audit(self, _: Request, __: DeskUser, ___: None) -> list[AuditEntry]:
+        return self._desk.audit(500)
+
+    # -- acting
+
+    def _selected(self, body: FilterBody) -> Any:
+        given = {name: getattr(body, name) for name in NAMES}
+        if body.show not in VIEWS:
+            raise ApiRefused(HTTPStatus.BAD_REQUEST, f"`show` is one of {', '.join(VIEWS)}.")
+        where = filter_of(given, self._desk.now_ms())
+        return CaseFilter(cases=frozenset(body.cases)) if body.cases else where
+
+    def _mark(self, _: Request, user: DeskUser, body: MarkBody) -> Done:
+        kind = {"discard": "discarded", "fail": "permanently-failed", "restore": "restored"}.get(body.do)
+        if kind is None:
+            raise ApiRefused(HTTPStatus.BAD_REQUEST, "`do` is discard, fail or restore.")
+        self._desk.refresh()
+        cases = [case.id for case in self._desk.index.selected(self._desk.within(self._selected(body)))]
+        desk = self._desk.acting_as(user.name, "api")
+        return Done(changed=desk.mark(cases, kind, why=body.why[:1_000]))  # type: ignore[arg-type]
+
+    def _note(self, _: Request, user: DeskUser, body: NoteBody) -> Done:
+        self._found(body.case)
+        self._desk.acting_as(user.name, "api").note(body.case, body.note[:1_000])
+        return Done(changed=1)
+
+    def _plan(self, _: Request, user: DeskUser, body: PlanBody) -> PlanView:
+        self._desk.refresh()
+        fields = ("rate", "canary", "stop", "to")
+        asked = PlanRequest.of(
+            {name: str(getattr(body, name)) for name in fields} | ({"again": "1"} if body.again else {})
+        )
+        return self._backend.replays.plan(self._selected(body), asked, user.name, via="api")
+
+    def _start(self, _: Request, user: DeskUser, body: StartBody) -> Started:
+        return Started(run=self._backend.replays.start(body.plan, user.name))
+
+    def _order(self, request: Request, user: DeskUser, body: OrderBody) -> Done:
+        self._backend.replays.order(request.path_params["run"], body.verb, user.name)
+        return Done(changed=1)
+
+    def _control(self, _: Request, user: DeskUser, body: ControlBody) -> Done:
+        if body.verb not in ("pause", "resume", "release", "dead-letter"):
+            raise ApiRefused(HTTPStatus.BAD_REQUEST, "`verb` is pause, resume, release or dead-letter.")
+        where = {name: getattr(body, name) for name in ("topic", "partition", "offset", "hold")}
+        by = {} if body.verb == "release" else {"by": user.name}
+        text = self._backend.processes.order(body.process, body.consumer, body.verb, **where, **by)
+        self._desk.acting_as(user.name, "api").note_action(
+            "control", count=1, what=f"{body.verb} {body.consumer}"[:500], result=text
+        )
+        return Done(changed=1, text=text)
+
+
+def _answered(operation: Operation, request: Request, user: DeskUser, body: Any) -> Response:
+    try:
+        return answer(operation.call(request, user, body))
+    except ApiRefused as error:
+        return answer(Problem(error=str(error)), error.status)
+    except ControlRefused as error:
+        return answer(Problem(error=str(error)), HTTPStatus.CONFLICT)
+    except KeepfastError as error:
+        return answer(Problem(error=str(error)), HTTPStatus.BAD_REQUEST)
+
+
+def answer(value: object, status: int = HTTPStatus.OK) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def number(request: Request, name: str, default: int, most: int) -> int:
+    """Raises ApiRefused."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 12:
+        raise ApiRefused(HTTPStatus.BAD_REQUEST, f"`{name}` is a number of 0 or more.")
+    return min(int(text), most)
+
+
+# -- the description
+
+
+def description(operations: tuple[Operation, ...]) -> dict[str, Any]:
+    """OpenAPI 3.1, from the types of the operations."""
+    types = [Problem, *(one.answer for one in operations), *(one.body for one in operations if one.body is not None)]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    by_type = dict(zip(map(str, types), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for one in operations:
+        paths.setdefault(f"/api/v1{one.path}", {})[one.method.lower()] = _operation(one, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "keepfast desk", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    def content(kind: Any) -> dict[str, Any]:
+        return {"application/json": {"schema": schemas[str(kind)]}}
+
+    text = {"type": "string", "maxLength": 500}
+    parameters = [{"name": name, "in": "query", "schema": text} for name in one.query]
+    if "{run}" in one.path:
+        parameters.append({"name": "run", "in": "path", "required": True, "schema": {"type": "string"}})  # type: ignore[dict-item]
+    refusals = {code: {"description": why, "content": content(Problem)} for code, why in REFUSALS.items()}
+    described: dict[str, Any] = {
+        "summary": one.summary,
+        "description": f"Needs the right `{one.right}`.",
+        "operationId": f"{one.method.lower()}{one.path.replace('/', '_').replace('{', '').replace('}', '')}",
+        "parameters": parameters,
+        "responses": {"200": {"description": "Done", "content": content(one.answer)}, **refusals},
+    }
+    if one.body is not None:
+        described["requestBody"] = {"required": True, "content": content(one.body)}
+    return described
+
+
+REFUSALS: Final = {
+    "400": "The request is invalid, or cannot be carried out",
+    "401": "No token, or an invalid one",
+    "403": "The role may not do this",
+    "404": "There is no such case or replay",
+    "405": "The method is not allowed",
+    "409": "A running process refused it",
+    "410": "The letter is not there any more",
+    "413": "The body is too large",
+    "429": "Too many requests; see Retry-After",
+    "503": "Kafka does not answer",
+}

@@ -1,0 +1,187 @@
+"""The desk as an ASGI application: routes, sessions, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, cast
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from keepfast.core.errors import KeepfastError
+from keepfast.desk_page.access import API, COOKIE, SESSION_S, AccessGate, Denied, plain_refusal
+from keepfast.desk_page.api import DeskApi
+from keepfast.desk_page.export import export_lines
+from keepfast.desk_page.live import MAX_STREAMS, Pulse
+from keepfast.desk_page.screens import Backend, Screens
+from keepfast.desk_page.tokens import DeskUser, Right
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.desk")
+
+STATIC: Final = Path(__file__).parent / "static"
+View = Callable[[Request, DeskUser], Response]
+Act = Callable[[Request, DeskUser, FormData], Response]
+
+
+class DeskApplication:
+    """`asgi` is the application. `close` is for whoever made the backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._access = backend.access
+        self._desk = backend.desk
+        self._screens = Screens(backend)
+        self._changes = 0
+        self._pulse = Pulse(self._look)
+        self.asgi = AccessGate(self._starlette(backend), self._access)
+
+    def _starlette(self, backend: Backend) -> Starlette:
+        screens = self._screens
+        gets: list[tuple[str, View]] = [
+            ("/", screens.failures),
+            ("/causes/{fingerprint}", screens.cause),
+            ("/records", screens.cases),
+            ("/message", screens.message),
+            ("/discarded", screens.discarded),
+            ("/replay", screens.plan_form),
+            ("/runs", screens.runs),
+            ("/runs/{run}", screens.run),
+            ("/consumers", screens.consumers),
+            ("/timeline", screens.timeline),
+            ("/audit", screens.audit),
+            ("/discarded.jsonl", self._export),
+        ]
+        posts: list[tuple[str, Right, Act]] = [
+            ("/mark", "mark", screens.mark),
+            ("/note", "note", screens.note),
+            ("/message/reveal", "reveal", screens.reveal),
+            ("/replay", "replay", screens.make_plan),
+            ("/runs", "replay", screens.start_run),
+            ("/runs/order", "replay", screens.order_run),
+            ("/consumers", "control", screens.control),
+        ]
+        routes = [
+            Route("/login", self._login_page, methods=["GET"]),
+            Route("/login", self._log_in, methods=["POST"]),
+            Route("/logout", self._log_out, methods=["POST"]),
+            Route("/live", self._live, methods=["GET"]),
+            *(Route(path, self._post(right, act), methods=["POST"]) for path, right, act in posts),
+            *(Route(path, self._get(view), methods=["GET"]) for path, view in gets),
+            Mount("/static", StaticFiles(directory=STATIC)),
+            Mount("/api/v1", routes=DeskApi(backend).routes()),
+        ]
+        handlers: dict[Any, Any] = {
+            Denied: self._denied,
+            HTTPException: self._http_error,
+            KeepfastError: self._failed,
+            Exception: self._broken,
+        }
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    def _look(self) -> object:
+        """Read what is new in Kafka; returns the number of looks that have found something."""
+        found = self._desk.refresh()
+        self._changes += bool(found.letters or found.facts)
+        return self._changes
+
+    # -- pages
+
+    def _get(self, view: View) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            user = self._access.authorize(request, "read")
+            await self._pulse.now()
+            return await run_in_threadpool(view, request, user)
+
+        return endpoint
+
+    def _post(self, right: Right, act: Act) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            self._access.authorize(request, "read")  # before the body is read
+            form = await request.form(max_files=0, max_fields=20_000)
+            user = self._access.authorize_change(request, right, str(form.get("csrf", "")))
+            return await run_in_threadpool(act, request, user, form)
+
+        return endpoint
+
+    def _export(self, request: Request, user: DeskUser) -> Response:
+        lines = export_lines(self._desk.acting_as(user.name, "page"))
+        headers = {"content-disposition": 'attachment; filename="discarded.jsonl"'}
+        return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
+
+    async def _live(self, request: Request) -> Response:
+        self._access.authorize(request, "read")
+        if self._pulse.streams >= MAX_STREAMS:
+            raise Denied(HTTPStatus.TOO_MANY_REQUESTS, "Too many pages are open.", retry_after_s=30)
+        always = request.query_params.get("always") == "1"
+        return StreamingResponse(self._pulse.stream(request, always=always), media_type="text/event-stream")
+
+    # -- sessions
+
+    async def _login_page(self, request: Request) -> Response:
+        return self._screens.login(request)
+
+    async def _log_in(self, request: Request) -> Response:
+        form = await request.form(max_files=0, max_fields=10)
+        try:
+            cookie = self._access.log_in(request, str(form.get("token", "")).strip())
+        except Denied as denied:
+            return self._screens.login(request, str(denied), denied.status)
+        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        response.set_cookie(
+            COOKIE,
+            cookie,
+            max_age=int(SESSION_S),
+            httponly=True,
+            samesite="strict",
+            secure=self._access.policy.https or request.url.scheme == "https",
+        )
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        form = await request.form(max_files=0, max_fields=10)
+        self._access.authorize_change(request, "read", str(form.get("csrf", "")))
+        self._access.log_out(request)
+        response = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        response.delete_cookie(COOKIE)
+        return response
+
+    # -- errors
+
+    async def _denied(self, request: Request, error: Exception) -> Response:
+        denied = cast(Denied, error)
+        wants_page = request.method == "GET" and not request.url.path.startswith((API, "/live"))
+        if denied.status == HTTPStatus.UNAUTHORIZED and wants_page and "x-desk-live" not in request.headers:
+            return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        return plain_refusal(request, denied)
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        found = cast(HTTPException, error)
+        return await self._problem(
+            request, found.status_code, "There is no such page." if found.status_code == 404 else found.detail
+        )
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        return await self._problem(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+    async def _broken(self, request: Request, error: Exception) -> Response:
+        log.error("desk_request_failed", method=request.method, path=request.url.path, exc=error)
+        return await self._problem(
+            request, HTTPStatus.INTERNAL_SERVER_ERROR, "The request failed; see the log of the desk."
+        )
+
+    async def _problem(self, request: Request, status: int, text: str) -> Response:
+        if request.url.path.startswith(API):
+            return JSONResponse({"error": text}, status)
+        try:
+            user = self._access.identify(request)
+        except Denied:
+            return plain_refusal(request, Denied(status, text))
+        return await run_in_threadpool(self._screens.problem, request, user, status, text)

@@ -1,0 +1,138 @@
+"""Replays from the page: what is asked for, the plan that answers it, and how a run is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.facts import RunFact
+from keepfast.desk_page.wording import count, plural
+
+Via = Literal["command", "page", "api"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """How to replay. `rate`: records per second; `canary`: so many first; `stop`: at more than so many per cent of
+    failures. `to` empty: the original topic, unless other groups read it.
+    """
+
+    rate: int = 0
+    canary: int = 0
+    stop: int = 0
+    to: Literal["", "topic", "group"] = ""
+    again: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> PlanRequest:
+        """From the fields of a form; what is not a number is left out."""
+        to = given.get("to", "")
+        return cls(
+            rate=_bounded(given.get("rate", ""), 1_000_000),
+            canary=_bounded(given.get("canary", ""), 100_000),
+            stop=_bounded(given.get("stop", ""), 100),
+            to="topic" if to == "topic" else "group" if to == "group" else "",
+            again=bool(given.get("again")),
+        )
+
+    def words(self) -> list[str]:
+        """The same in the words of the command line."""
+        numbers = (("--rate", self.rate), ("--canary", self.canary), ("--stop-if-failing", self.stop))
+        words = [f"{name} {value}" for name, value in numbers if value]
+        return [*words, *([f"--to {self.to}"] if self.to else []), *(["--again"] if self.again else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A dry run. `id` starts it: its selection is frozen."""
+
+    id: str
+    records: int
+    cases: int
+    destinations: tuple[tuple[str, int], ...]
+    excluded: tuple[tuple[str, int], ...]
+    readers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Other groups that read a destination."""
+    duration_s: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def excluded_total(self) -> int:
+        return sum(number for _, number in self.excluded)
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run with what became of its records."""
+
+    fact: RunFact
+    succeeded: int
+    failed_again: int
+    here: bool = False
+    """Whether this desk carries it out."""
+
+    @property
+    def under_way(self) -> bool:
+        return self.fact.status == "running"
+
+    @property
+    def pending(self) -> int:
+        return max(0, self.fact.sent - self.succeeded - self.failed_again)
+
+    @property
+    def word(self) -> str:
+        return {"running": "sending", "done": "all sent"}.get(self.fact.status, self.fact.status)
+
+    @property
+    def colour(self) -> str:
+        colours = {"running": "accent", "done": "good", "paused": "warn", "stopped": "bad", "cancelled": ""}
+        return "bad" if self.fact.status == "done" and self.failed_again else colours.get(self.fact.status, "")
+
+    @property
+    def sentence(self) -> str:
+        fact = self.fact
+        if fact.status in ("running", "paused"):
+            return f"{count(fact.sent)} of {plural(fact.total, 'record')} sent."
+        if fact.status in ("cancelled", "stopped"):
+            return f"It {'was cancelled' if fact.status == 'cancelled' else 'stopped'} after {count(fact.sent)} of {plural(fact.total, 'record')}."
+        if self.pending:
+            return f"All {count(fact.sent)} are sent; {count(self.pending)} have no outcome yet."
+        if self.failed_again:
+            return f"{count(self.succeeded)} came through, {count(self.failed_again)} failed again."
+        return f"All {count(self.succeeded)} came through."
+
+    @property
+    def orders(self) -> tuple[tuple[str, str], ...]:
+        """What may be ordered now."""
+        match self.fact.status:
+            case "running":
+                return (("pause", "Pause"), ("cancel", "Cancel"))
+            case "paused" | "stopped":
+                return (("resume", "Resume"), ("cancel", "Cancel"))
+            case _:
+                return ()
+
+    def share(self, number: int) -> float:
+        """Of a hundred, for the bar."""
+        return round(100 * number / max(1, self.fact.total), 3)
+
+
+class Replays(Protocol):
+    """Plans and runs. Methods block and raise KeepfastError."""
+
+    def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:
+        """A dry run; nothing is sent."""
+
+    def start(self, plan: str, by: str) -> str:
+        """Begin to send a plan; returns the name of the run."""
+
+    def order(self, run: str, verb: str, by: str) -> None:
+        """Pause, resume or cancel a run."""
+
+    def view(self, fact: RunFact) -> RunView: ...
+
+
+def _bounded(text: str, most: int) -> int:
+    return min(int(text), most) if text.isdecimal() and len(text) < 12 else 0

@@ -1,0 +1,562 @@
+"""The screens: what each shows and what its forms do. Handlers block; Starlette runs them on threads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from keepfast.core.errors import KeepfastError
+from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.cases import CaseHistory, CaseState
+from keepfast.desk.desk import Desk
+from keepfast.desk.letters import StoredLetter
+from keepfast.desk.masking import frames, masked_text
+from keepfast.desk_page import commands, wording
+from keepfast.desk_page.access import Access
+from keepfast.desk_page.filters import address, filter_of, frozen_at
+from keepfast.desk_page.payloads import compare, frames_of, headers_of, payload_of
+from keepfast.desk_page.processes import Processes
+from keepfast.desk_page.replays import PlanRequest, Replays
+from keepfast.desk_page.timeline import timeline_of
+from keepfast.desk_page.tokens import DeskUser
+from keepfast.engine.control import OPERATOR
+from keepfast.telemetry.state import HOLDS
+
+PAGE: Final = 50
+MAX_MARKED: Final = 100_000
+SAMPLES: Final = 3
+THEMES: Final = ("light", "dark")
+NAV: Final = (
+    ("failures", "/", "Failures"),
+    ("runs", "/runs", "Replays"),
+    ("discarded", "/discarded", "Discarded"),
+    ("consumers", "/consumers", "Consumers"),
+    ("timeline", "/timeline", "Timeline"),
+    ("audit", "/audit", "Audit"),
+)
+DONE: Final[Mapping[str, str]] = {
+    "discarded": "{n} marked as discarded. Nothing was deleted: they can be restored.",
+    "permanently-failed": "{n} marked as permanently failed.",
+    "restored": "{n} restored: they are waiting again.",
+    "noted": "The note was saved.",
+    "ordered": "Done.",
+    "started": "The replay has started.",
+    "order": "The order was given; the run follows it after the records that are under way.",
+}
+"""What an action says afterwards; {n} is a number of records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the screens read and act on."""
+
+    desk: Desk
+    processes: Processes
+    replays: Replays
+    access: Access
+
+
+def environment() -> Environment:
+    """Every value is escaped; an unknown one is an error."""
+    made = Environment(
+        loader=PackageLoader("keepfast.desk_page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": wording.count,
+        "plural": wording.plural,
+        "duration": wording.duration,
+        "when": wording.when,
+        "iso": wording.iso,
+        "size": wording.size,
+        "state_word": wording.state_word,
+        "state_colour": wording.state_colour,
+        "spark": wording.spark,
+        "sentence": wording.sentence_of,
+    }
+    made.globals |= {"nav": NAV, "holds": HOLDS, "kinds": wording.KINDS, "State": CaseState, "operator_hold": OPERATOR}
+    return made
+
+
+class Screens:
+    """Any thread may call it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._desk = backend.desk
+        self._templates = environment()
+
+    # -- frame
+
+    def render(
+        self, request: Request, template: str, *, user: DeskUser | None, status: int = 200, **values: Any
+    ) -> Response:
+        now_ms = self._desk.now_ms()
+        theme = request.cookies.get("keepfast_theme", "")
+        done = request.query_params.get("done", "")
+        number = request.query_params.get("n", "0")
+        frame = {
+            "user": user,
+            "csrf": self._backend.access.csrf(request),
+            "theme": theme if theme in THEMES else "",
+            "now_ms": now_ms,
+            "params": defaultdict(str, request.query_params),
+            "path": request.url.path,
+            "ago": lambda at_ms: wording.ago(at_ms, now_ms),
+            "link": lambda path, **changes: address(path, request.query_params, **changes),
+            "may": user.may if user is not None else lambda _: False,
+            "said": DONE[done].format(n=wording.plural(int(number), "record"))
+            if done in DONE and number.isdecimal()
+            else "",
+            "refused": request.query_params.get("refused", "")[:300],
+            "waiting": self._desk.summary().unresolved if user is not None else 0,
+            "missing": (),
+            "live": "",
+        }
+        body = self._templates.get_template(template).render(frame | values)
+        return HTMLResponse(body, status)
+
+    def problem(self, request: Request, user: DeskUser | None, status: int, text: str) -> Response:
+        return self.render(request, "problem.html", user=user, status=status, active="", text=text, code=status)
+
+    def login(self, request: Request, problem: str = "", status: int = 200) -> Response:
+        return self.render(request, "login.html", user=None, status=status, problem=problem)
+
+    # -- failures
+
+    def failures(self, request: Request, user: DeskUser) -> Response:
+        given = request.query_params
+        show = given.get("show", "waiting")
+        where = filter_of(given, self._desk.now_ms(), show="waiting")
+        everything = filter_of({**given, "show": "all"}, self._desk.now_ms())
+        causes = self._desk.causes(where)
+        return self.render(
+            request,
+            "failures.html",
+            user=user,
+            active="failures",
+            show=show,
+            summary=self._desk.summary(everything),
+            whole=self._desk.summary(),
+            causes=causes,
+            happening=sum(one.still_happens(self._desk.now_ms()) for one in causes),
+            topics=sorted(self._desk.options.topics),
+            groups=sorted({group for one in self._desk.causes() for group in one.groups if group}),
+            command=commands.causes(self._desk.options.topics, where),
+            live="/live",
+        )
+
+    def cause(self, request: Request, user: DeskUser) -> Response:
+        fingerprint = request.path_params["fingerprint"]
+        given = {**request.query_params, "cause": fingerprint}
+        show = given.get("show", "waiting")
+        where = filter_of(given, self._desk.now_ms(), show="waiting")
+        whole = [
+            one for one in self._desk.causes(filter_of({"cause": fingerprint}, 0)) if one.fingerprint == fingerprint
+        ]
+        if not whole:
+            return self.problem(request, user, 404, "There is no such cause. Its letters may have been deleted.")
+        samples = self._samples(filter_of({"cause": fingerprint}, 0))
+        first = samples[0].letter if samples else None
+        return self.render(
+            request,
+            "cause.html",
+            user=user,
+            active="failures",
+            cause=whole[0],
+            letter=first,
+            frames=frames_of(frames(first.stack_trace)) if first is not None else [],
+            samples=samples,
+            rows=compare([one.letter.value for one in samples]),
+            show=show,
+            **self._list(where, request),
+            command=commands.cases(self._desk.options.topics, where),
+            live="/live",
+        )
+
+    def _samples(self, where: CaseFilter) -> list[StoredLetter]:
+        """Letters of a cause: the newest and the oldest, and one between them."""
+        page = self._desk.cases(where, size=1)
+        picks = sorted({0, page.total // 2, max(0, page.total - 1)})[:SAMPLES]
+        cases = [one for at in picks for one in self._desk.cases(where, first=at, size=1).cases]
+        return [letter for one in cases if (letter := self._desk.letter(one.letter)) is not None]
+
+    def _list(self, where: CaseFilter, request: Request) -> dict[str, Any]:
+        first = _whole(request.query_params.get("first", "0"))
+        page = self._desk.cases(where, first=first, size=PAGE)
+        return {
+            "page": page,
+            "first": first,
+            "next": first + PAGE if first + PAGE < page.total else None,
+            "before": max(0, first - PAGE) if first else None,
+            "seen_ms": self._desk.now_ms(),
+        }
+
+    def cases(self, request: Request, user: DeskUser) -> Response:
+        where = filter_of(request.query_params, self._desk.now_ms())
+        return self.render(
+            request,
+            "cases.html",
+            user=user,
+            active="failures",
+            show=request.query_params.get("show", "all"),
+            **self._list(where, request),
+            command=commands.cases(self._desk.options.topics, where),
+            live="/live",
+        )
+
+    def discarded(self, request: Request, user: DeskUser) -> Response:
+        given = {**request.query_params, "show": "put-aside"}
+        where = filter_of(given, self._desk.now_ms())
+        marks = {}
+        listed = self._list(where, request)
+        for one in listed["page"].cases:
+            history = self._desk.case(one.id)
+            marks[one.id] = history.mark if history is not None else None
+        return self.render(
+            request,
+            "discarded.html",
+            user=user,
+            active="discarded",
+            show="put-aside",
+            marks=marks,
+            **listed,
+            command=commands.cases(self._desk.options.topics, where),
+            live="/live",
+        )
+
+    # -- one message
+
+    def message(self, request: Request, user: DeskUser) -> Response:
+        history = self._desk.case(request.query_params.get("id", ""))
+        if history is None:
+            return self.problem(request, user, 404, "There is no such record at this desk.")
+        return self._message(request, user, history, self._desk.letter(history.case.letter), reveal=False)
+
+    def reveal(self, request: Request, user: DeskUser, form: FormData) -> Response:
+        """Values, after that was noted in the audit."""
+        history = self._desk.case(str(form.get("case", "")))
+        if history is None:
+            return self.problem(request, user, 404, "There is no such record at this desk.")
+        stored = self._desk.acting_as(user.name, "page").reveal(history.case.letter)
+        return self._message(request, user, history, stored, reveal=True)
+
+    def _message(
+        self, request: Request, user: DeskUser, history: CaseHistory, stored: StoredLetter | None, *, reveal: bool
+    ) -> Response:
+        letter = stored.letter if stored is not None else None
+        return self.render(
+            request,
+            "message.html",
+            user=user,
+            active="failures",
+            case=history.case,
+            history=events_of(history),
+            mark=history.mark,
+            letter=letter,
+            reveal=reveal,
+            payload=payload_of(letter.value, reveal=reveal) if letter is not None else None,
+            key=payload_of(letter.key, reveal=reveal) if letter is not None else None,
+            headers=headers_of(letter.headers, reveal=reveal) if letter is not None else [],
+            error=(letter.error_message if reveal else masked_text(letter.error_message)) if letter is not None else "",
+            frames=frames_of(frames(letter.stack_trace)) if letter is not None else [],
+            same_key=self._same_key(history),
+            command=commands.show(history.case.letter),
+        )
+
+    def _same_key(self, history: CaseHistory) -> list[Any]:
+        """Other cases of the same key: replaying this one may apply an older state."""
+        case = history.case
+        if not case.key_hash:
+            return []
+        listed = self._desk.cases(CaseFilter(topics=frozenset({case.topic}), groups=frozenset({case.group})), size=500)
+        return [one for one in listed.cases if one.key_hash == case.key_hash and one.id != case.id][:10]
+
+    # -- marks
+
+    def mark(self, request: Request, user: DeskUser, form: FormData) -> Response:
+        kind = {"discard": "discarded", "fail": "permanently-failed", "restore": "restored"}.get(
+            str(form.get("do", ""))
+        )
+        back = _local(str(form.get("back", "/")))
+        if kind is None:
+            return self.problem(request, user, 400, "There is no such action.")
+        try:
+            number = self._desk.acting_as(
+                user.name, "page"
+            ).mark(
+                self.chosen(form),
+                kind,  # type: ignore[arg-type]
+                why=str(form.get("why", ""))[:1_000],
+                note=str(form.get("note", ""))[:1_000],
+            )
+        except KeepfastError as error:
+            return redirect(back, refused=str(error))
+        return redirect(back, done=kind, n=number)
+
+    def chosen(self, form: FormData) -> list[str]:
+        """The ids of the cases: those that were ticked, or all that match and were there when the page was made."""
+        if form.get("everything"):
+            given = {name: str(value) for name, value in form.items() if isinstance(value, str)}
+            where = frozen_at(filter_of(given, self._desk.now_ms()), _whole(given.get("seen_ms", "0")))
+            return [case.id for case in self._desk.index.selected(self._desk.within(where))][:MAX_MARKED]
+        return [str(one) for one in form.getlist("case")][:MAX_MARKED]
+
+    def note(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
+        back = _local(str(form.get("back", "/")))
+        try:
+            self._desk.acting_as(user.name, "page").note(str(form.get("case", "")), str(form.get("note", ""))[:1_000])
+        except KeepfastError as error:
+            return redirect(back, refused=str(error))
+        return redirect(back, done="noted")
+
+    # -- consumers, timeline, audit
+
+    def consumers(self, request: Request, user: DeskUser) -> Response:
+        views = self._backend.processes.views()
+        return self.render(
+            request,
+            "consumers.html",
+            user=user,
+            active="consumers",
+            processes=views,
+            groups=self._groups(views),
+            controllable=bool(self._backend.processes.token),
+            command="keepfast ctl status",
+            live="/live?always=1",
+        )
+
+    def _groups(self, views: Any) -> list[tuple[str, list[str]]]:
+        """Every group that has letters or a process here, with its members as the brokers know them."""
+        known = {group for one in self._desk.causes() for group in one.groups if group}
+        known |= {detail.state.group for view in views for _, detail in view.consumers}
+        return [(group, self._desk.cluster.members(group)) for group in sorted(known)[:50]]
+
+    def control(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
+        verb = str(form.get("verb", ""))
+        bodies: dict[str, dict[str, object]] = {
+            "pause": {"topic": form.get("topic") or None, "partition": _number(form.get("partition")), "by": user.name},
+            "resume": {
+                "topic": form.get("topic") or None,
+                "partition": _number(form.get("partition")),
+                "by": user.name,
+            },
+            "release": {"hold": str(form.get("hold", ""))},
+            "dead-letter": {
+                "topic": form.get("topic"),
+                "partition": _number(form.get("partition")),
+                "offset": _number(form.get("offset")),
+                "by": user.name,
+            },
+        }
+        if verb not in bodies:
+            return redirect("/consumers", refused="There is no such action.")
+        url, consumer = str(form.get("process", "")), str(form.get("consumer", ""))
+        what = f"{verb} {consumer} {' '.join(str(one) for one in bodies[verb].values() if one is not None)}"
+        desk = self._desk.acting_as(user.name, "page")
+        try:
+            text = self._backend.processes.order(url, consumer, verb, **bodies[verb])
+            desk.note_action("control", count=1, what=what[:500], result=text)
+        except KeepfastError as error:
+            return redirect("/consumers", refused=str(error))
+        return redirect("/consumers", done="ordered")
+
+    def timeline(self, request: Request, user: DeskUser) -> Response:
+        return self.render(
+            request,
+            "timeline.html",
+            user=user,
+            active="timeline",
+            days=timeline_of(
+                self._backend.processes.events(), self._desk.audit(200), request.query_params.get("q", "")
+            ),
+            processes=self._backend.processes.addresses(),
+            command="keepfast dlq audit",
+            live="/live?always=1",
+        )
+
+    def audit(self, request: Request, user: DeskUser) -> Response:
+        found = self._desk.audit(500)
+        wanted = request.query_params.get("q", "").lower()
+        entries = [one for one in found if wanted in f"{one.by} {one.action} {one.what} {one.why}".lower()]
+        return self.render(
+            request,
+            "audit.html",
+            user=user,
+            active="audit",
+            entries=entries,
+            total=len(found),
+            command="keepfast dlq audit",
+            live="/live",
+        )
+
+    # -- replays
+
+    def plan_form(self, request: Request, user: DeskUser) -> Response:
+        where = filter_of(request.query_params, self._desk.now_ms(), show="waiting")
+        chosen = request.query_params.getlist("case")
+        return self.render(
+            request,
+            "plan.html",
+            user=user,
+            active="runs",
+            plan=None,
+            asked=PlanRequest(),
+            total=len(chosen) or self._desk.cases(where, size=1).total,
+            cases=chosen[:500],
+            seen_ms=self._desk.now_ms(),
+            problem="",
+            command=commands.replay(self._desk.options.topics, where, PlanRequest()),
+        )
+
+    def make_plan(self, request: Request, user: DeskUser, form: FormData) -> Response:
+        """The dry run: the selection is frozen, nothing is sent."""
+        given = {name: str(value) for name, value in form.items() if isinstance(value, str)}
+        asked, problem, plan = PlanRequest.of(given), "", None
+        where = self._selection(form, given)
+        try:
+            plan = self._backend.replays.plan(where, asked, user.name, via="page")
+        except KeepfastError as error:
+            problem = str(error)
+        return self.render(
+            request,
+            "plan.html",
+            user=user,
+            active="runs",
+            plan=plan,
+            asked=asked,
+            total=self._desk.cases(where, size=1).total,
+            cases=form.getlist("case")[:500],
+            seen_ms=_whole(given.get("seen_ms", "0")),
+            params=defaultdict(str, given),
+            problem=problem,
+            command=commands.replay(self._desk.options.topics, where, asked),
+        )
+
+    def _selection(self, form: FormData, given: Mapping[str, str]) -> CaseFilter:
+        where = frozen_at(filter_of(given, self._desk.now_ms(), show="waiting"), _whole(given.get("seen_ms", "0")))
+        cases = frozenset(str(one) for one in form.getlist("case"))
+        return CaseFilter(cases=cases) if cases else where
+
+    def start_run(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
+        try:
+            run = self._backend.replays.start(str(form.get("plan", "")), user.name)
+        except KeepfastError as error:
+            return redirect("/runs", refused=str(error))
+        return redirect(f"/runs/{run}", done="started")
+
+    def runs(self, request: Request, user: DeskUser) -> Response:
+        return self.render(
+            request,
+            "runs.html",
+            user=user,
+            active="runs",
+            runs=[self._backend.replays.view(one) for one in self._desk.runs()],
+            command="keepfast dlq runs",
+            live="/live",
+        )
+
+    def run(self, request: Request, user: DeskUser) -> Response:
+        found = self._desk.index.run(request.path_params["run"])
+        if found is None:
+            return self.problem(request, user, 404, "There is no such replay.")
+        view = self._backend.replays.view(found)
+        return self.render(
+            request, "run.html", user=user, active="runs", run=view, command=commands.resume(view.fact), live="/live"
+        )
+
+    def order_run(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
+        run, verb = str(form.get("run", "")), str(form.get("verb", ""))
+        try:
+            self._backend.replays.order(run, verb, user.name)
+        except KeepfastError as error:
+            return redirect(f"/runs/{run}" if self._desk.index.run(run) else "/runs", refused=str(error))
+        return redirect(f"/runs/{run}", done="order")
+
+
+Handler = Callable[[Request, DeskUser], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEvent:
+    """One step of a case, in words."""
+
+    at_ms: int
+    colour: str
+    text: str
+
+
+def events_of(history: CaseHistory) -> list[HistoryEvent]:
+    """What happened to a case, oldest first."""
+    events = [
+        HistoryEvent(
+            one.at_ms, "bad", f"Failed again after the replay {one.run}" if one.run else "Failed and was dead-lettered"
+        )
+        for one in history.letters
+    ]
+    events += [
+        HistoryEvent(
+            one.at_ms, "accent", f"Sent to {_place(one.topic, one.partition, one.offset)} by the replay {one.run}"
+        )
+        for one in history.sends
+    ]
+    events += [
+        HistoryEvent(
+            one.at_ms, "good", "Processed" if one.kind == "succeeded" else f"Discarded by the handler ({one.code})"
+        )
+        for one in history.outcomes
+    ]
+    mark = history.mark
+    if mark is not None:
+        why = f": {mark.why}" if mark.why else ""
+        events.append(
+            HistoryEvent(
+                mark.at_ms,
+                "warn",
+                f"Marked {mark.kind} by {mark.by}{why}"
+                if mark.kind != "restored" or mark.why
+                else f"Note or restore by {mark.by}",
+            )
+        )
+    return sorted(events, key=lambda one: one.at_ms)
+
+
+def _place(topic: str, partition: int | None, offset: int | None) -> str:
+    return topic if partition is None else f"{topic}[{partition}] offset {offset if offset is not None else '?'}"
+
+
+def redirect(path: str, **values: str | int) -> Response:
+    from urllib.parse import urlencode
+
+    joiner = "&" if "?" in path else "?"
+    return RedirectResponse(f"{path}{joiner}{urlencode(values)}" if values else path, 303)
+
+
+def _local(path: str) -> str:
+    """A path of this desk, or its start: nobody is sent elsewhere."""
+    ok = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
+    if not ok:
+        return "/"
+    from urllib.parse import parse_qsl, urlencode, urlsplit
+
+    parts = urlsplit(path)
+    left = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("done", "n", "refused")]
+    return f"{parts.path}?{urlencode(left)}" if left else parts.path
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 16 else 0
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 16 else None

@@ -1,0 +1,151 @@
+"""Serves the desk with uvicorn: in the foreground, or on a thread beside something else."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import uvicorn
+
+from keepfast.core.errors import ConfigError, StartError
+from keepfast.desk.desk import Desk
+from keepfast.desk_page.access import LOOPBACK_NAMES, Access, AccessPolicy
+from keepfast.desk_page.application import DeskApplication
+from keepfast.desk_page.processes import Processes
+from keepfast.desk_page.runs import DeskReplays
+from keepfast.desk_page.screens import Backend
+from keepfast.desk_page.tokens import TokenFile, Tokens, new_token
+
+DEFAULT_PORT: Final = 8484
+START_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskServerOptions:
+    """`hosts`: further names that browsers may use. `tokens`: None: a token for this process alone."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    hosts: tuple[str, ...] = ()
+    tokens: Path | None = None
+    https: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        return self.host in LOOPBACK_NAMES
+
+
+class DeskServer:
+    """Started when it is entered. `url` opens it, with the token of this process if there is one.
+
+    Entering raises ConfigError and StartError. It does not close the desk.
+    """
+
+    def __init__(self, desk: Desk, processes: Processes, options: DeskServerOptions) -> None:
+        self._options = options
+        self._session = None if options.tokens is not None and TokenFile(options.tokens).tokens() else new_token()
+        if self._session is not None and not options.is_local:
+            raise ConfigError(
+                f"The desk would answer on {options.host} without stored tokens: make one with `keepfast desk-token add"
+                " NAME --role ROLE`, or leave out --host."
+            )
+        tokens = Tokens(
+            TokenFile(options.tokens) if options.tokens is not None else None,
+            session=(_user(), self._session) if self._session is not None else None,
+        )
+        hosts = LOOPBACK_NAMES | {options.host.lower()} | {one.lower() for one in options.hosts}
+        access = Access(tokens, AccessPolicy(hosts=hosts - {"0.0.0.0", "::"}, https=options.https))
+        self._replays = DeskReplays(desk)
+        self.application = DeskApplication(Backend(desk, processes, self._replays, access))
+        self._socket: socket.socket | None = None
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def token(self) -> str:
+        """The token of this process; empty if there are stored ones."""
+        return self._session or ""
+
+    @property
+    def address(self) -> str:
+        port = self._socket.getsockname()[1] if self._socket is not None else self._options.port
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._options.host, self._options.host)
+        return f"http://{host}:{port}"
+
+    @property
+    def url(self) -> str:
+        """With the token in the fragment, which no server sees."""
+        return f"{self.address}/login#token={self._session}" if self._session else self.address
+
+    def bind(self) -> None:
+        """Raises StartError if the port is taken."""
+        family = socket.AF_INET6 if ":" in self._options.host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((self._options.host, self._options.port))
+        except OSError as error:
+            bound.close()
+            where = f"{self._options.host}:{self._options.port}"
+            raise StartError(
+                f"The desk cannot listen on {where} ({error.strerror}): choose another with --port."
+            ) from error
+        self._socket = bound
+
+    def serve(self) -> None:
+        """Until a signal comes. On the main thread."""
+        if self._socket is None:
+            self.bind()
+        assert self._socket is not None
+        uvicorn.Server(self._config()).run(sockets=[self._socket])
+        self._replays.close()
+
+    def __enter__(self) -> Self:
+        self.bind()
+        assert self._socket is not None
+        self._server = server = uvicorn.Server(self._config())
+        sockets = [self._socket]
+        self._thread = threading.Thread(target=lambda: server.run(sockets=sockets), name="keepfast-desk", daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + START_S
+        while not server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise StartError("The desk did not start; see the log.")
+            time.sleep(0.02)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._replays.close()
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = self._server.force_exit = True
+            self._thread.join(5)
+        if self._socket is not None:
+            self._socket.close()
+
+    def _config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            self.application.asgi,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+            lifespan="off",
+            limit_concurrency=500,
+        )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "operator"
