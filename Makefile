@@ -8,6 +8,8 @@ PYTEST_ARGS ?=
 JOBS ?= 6
 # The alerts are tested with promtool where it is (Debian: apt install prometheus).
 PROMTOOL = $(if $(shell command -v promtool),,and not promtool)
+# The desk is tested in a browser where it is (Debian: apt install chromium).
+CHROMIUM = $(if $(shell command -v chromium chromium-browser),,and not chromium)
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
 # The tests start hundreds of processes; none of them compiles everything again.
@@ -26,7 +28,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture examples test test-full test-breaks test-prometheus lint-deploy check reference docs docs-serve format bench kafka needs lock clean always
+.PHONY: help setup demo picture screenshots examples test test-full test-breaks test-prometheus lint-deploy check reference docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,16 +47,19 @@ picture: setup ## update the picture of the demo in the README
 	@mkdir -p docs/pictures
 	$(BIN)/keepfast demo --svg docs/pictures/demo.svg
 
+screenshots: setup kafka ## update the pictures of the desk in the docs (Debian: apt install chromium)
+	$(BIN)/python -m tools.screenshots
+
 examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQL, with faults; ends with an account each
 	$(BIN)/python -m examples $(EXAMPLES)
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus $(PROMTOOL)" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus $(PROMTOOL) $(CHROMIUM)" $(PYTEST_ARGS)
 	$(BIN)/pytest $(TIMING) -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: export THOROUGH_TESTS := 1
 test-full: needs setup kafka check ## the long tests and the examples, too; properties with more examples
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks $(PROMTOOL)" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks $(PROMTOOL) $(CHROMIUM)" $(PYTEST_ARGS)
 	$(BIN)/pytest $(TIMING) -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples
 

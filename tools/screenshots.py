@@ -122,14 +122,18 @@ def _consumer(bootstrap: str) -> Iterator[str]:
         shutdown={"timeout_s": 5},
     )
 
-    @app.consumer(TOPIC, group="shop.ship", order="key", concurrency=4, retry=RetryPolicy(initial_delay_ms=600_000, max_delay_ms=600_000))
-    def ship(value: bytes, ctx: Context) -> None:
+    @app.consumer(
+        TOPIC,
+        group="shop.ship",
+        order="key",
+        concurrency=4,
+        retry=RetryPolicy(initial_delay_ms=600_000, max_delay_ms=600_000),
+    )
+    def ship(_: bytes, ctx: Context) -> None:
         if ctx.offset == 3 and ctx.partition == 0:
             end.wait(300)
         if ctx.offset == 5 and ctx.partition in (1, 2):
             raise ConnectionError("carrier.internal refused the connection")
-
-    from keepfast.http.local_app import AppServer  # noqa: F401 - the scene serves the app's pages as `keepfast run` does
 
     running = RunningService(app)
     with running:
@@ -142,8 +146,6 @@ class RunningService:
     """The app with its server, on a thread of this process."""
 
     def __init__(self, app: App) -> None:
-        from keepfast.http.pages import AsgiApp  # noqa: F401
-
         self._app = app
         self.url = ""
 

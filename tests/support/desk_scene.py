@@ -24,9 +24,36 @@ STACK = """Traceback (most recent call last):
 """
 CAUSES = (
     ("KeyError", "'currency'", "LOOKUP_FAILED", "non-retryable", "pricing.py", 48, "total", 0.56),
-    ("ConnectionError", "carrier.internal refused the connection", "NETWORK_ERROR", "retryable", "carrier.py", 112, "book", 0.3),
-    ("IntegrityError", 'duplicate key value violates unique constraint "orders_pkey"', "DB_CONSTRAINT_VIOLATION", "non-retryable", "store.py", 77, "save", 0.11),
-    ("ValidationError", "1 validation error for Order\naddress.zip\n  Field required", "MISSING_REQUIRED_FIELD", "non-retryable", "models.py", 19, "parse", 0.03),
+    (
+        "ConnectionError",
+        "carrier.internal refused the connection",
+        "NETWORK_ERROR",
+        "retryable",
+        "carrier.py",
+        112,
+        "book",
+        0.3,
+    ),
+    (
+        "IntegrityError",
+        'duplicate key value violates unique constraint "orders_pkey"',
+        "DB_CONSTRAINT_VIOLATION",
+        "non-retryable",
+        "store.py",
+        77,
+        "save",
+        0.11,
+    ),
+    (
+        "ValidationError",
+        "1 validation error for Order\naddress.zip\n  Field required",
+        "MISSING_REQUIRED_FIELD",
+        "non-retryable",
+        "models.py",
+        19,
+        "parse",
+        0.03,
+    ),
 )
 GROUPS = ("shop.ship", "shop.ship", "shop.ship", "billing.invoice")
 
@@ -38,14 +65,22 @@ def letters(count: int, *, topic: str = "shop.order.v1", seed: int = 7, now: flo
     weights = [cause[-1] for cause in CAUSES]
     for offset in range(count):
         kind, message, code, classification, file, line, function, _ = random.choices(CAUSES, weights)[0]
-        order = {"id": f"o-{offset:05}", "total": random.randint(100, 9_999), "address": {"city": "Oslo", "zip": "0150"}}
+        order = {
+            "id": f"o-{offset:05}",
+            "total": random.randint(100, 9_999),
+            "address": {"city": "Oslo", "zip": "0150"},
+        }
         if kind != "KeyError":
             order["currency"] = "NOK"
         if kind == "ValidationError":
             del order["address"]["zip"]  # type: ignore[attr-defined]
         if random.random() < 0.4:
             order["coupon"] = "SPRING"
-        ago_ms = min(22 * HOUR_MS, round(random.expovariate(1 / (5 * HOUR_MS)))) if kind != "ConnectionError" else random.randint(1, 2 * HOUR_MS)
+        ago_ms = (
+            min(22 * HOUR_MS, round(random.expovariate(1 / (5 * HOUR_MS))))
+            if kind != "ConnectionError"
+            else random.randint(1, 2 * HOUR_MS)
+        )
         at_ms = now_ms - 30_000 - ago_ms
         yield Letter(
             topic=topic,

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "lag": "Show the lag of groups in records and seconds, and whether they progress.",
     "offsets": "Show the committed offsets of a group, and reset those of a stopped one.",
     "dlq": "Inspect and replay dead letters.",
+    "desk": "Serve the page of the dead-letter desk.",
     "spool": "Inspect and publish dead letters that Kafka did not accept.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
     "schema": "Show and compare schemas of the registry.",

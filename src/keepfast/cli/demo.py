@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -85,7 +85,7 @@ def _play(options: dict[str, Any]) -> Account:
         def then(account: Account) -> None:
             view.account(account)
             if options["stay"]:
-                _stay(brokers, as_json=options["as_json"])
+                _stay(brokers, kafka=options["kafka"], as_json=options["as_json"])
 
         return play(stage, then)
 
@@ -122,10 +122,31 @@ def _view(options: dict[str, Any]) -> ScreenView:
     return ScreenView(screen, picture=options["svg"])
 
 
-def _stay(brokers: str, *, as_json: bool) -> None:
-    """Wait for Ctrl-C or SIGTERM, which end the demo as requested."""
+def _stay(brokers: str, *, kafka: bool, as_json: bool) -> None:
+    """Wait for Ctrl-C or SIGTERM, which end the demo as requested. The desk is served meanwhile."""
+    with ExitStack() as stack:
+        _wait(brokers, _desk(stack, brokers, kafka=kafka), as_json=as_json)
+
+
+def _desk(stack: ExitStack, brokers: str, *, kafka: bool) -> str:
+    """What to say about the desk."""
+    from keepfast.cli.desk import desk_beside
+    from keepfast.core.replays import DESK_TOPIC
+    from keepfast.kafka.config import Connection
+    from keepfast.testing.embedded import make_topics
+
+    if not kafka:
+        make_topics(brokers, [DESK_TOPIC, f"{DESK_TOPIC}.audit"])
+    connection = Connection(brokers=tuple(brokers.split(",")), properties={"log_level": 0})
+    made = desk_beside(connection, urls=(), token="")
+    return f"Without the desk: {made}" if isinstance(made, str) else f"Dead letters: {stack.enter_context(made).url}"
+
+
+def _wait(brokers: str, desk: str, *, as_json: bool) -> None:
     write = partial(click.echo, err=as_json)
-    write(f"\nBroker and consumer keep running at {brokers} until Ctrl-C. In another terminal:")
+    write(f"\nBroker and consumer keep running at {brokers} until Ctrl-C.")
+    write(desk)
+    write("In another terminal:")
     write(f"  keepfast dlq list shop.order.dlq --brokers {brokers}")
     order = '{"id": "mine", "name": "Ada", "city": "Oslo"}'
     write(f"  keepfast send shop.order.v1 '{order}' --key me --brokers {brokers}")

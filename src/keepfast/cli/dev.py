@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -78,10 +80,12 @@ def _dev(options: RunOptions, *, kafka: bool, partitions: int) -> int:
         with ExitStack() as stack:
             dev_env, died = _start(stack, kafka=kafka, partitions=partitions)
             _register(stack, dev_env, options.target)
+            _start_desk(stack, dev_env)
 
             def command(spec: ChildSpec) -> Sequence[str]:
                 kind = ["--dev-embedded"] if dev_env.embedded else []
                 mine = ["--dev-at", dev_env.address, "--dev-partitions", str(dev_env.partitions), *kind]
+                mine += ["--dev-health-port", str(dev_env.health_port)]
                 return options.command("--parent-fd", str(spec.parent_fd), *mine)
 
             code = Reloader(command, root=Path.cwd(), died=died).run()
@@ -100,17 +104,35 @@ def closing_message(code: int) -> str:
 
 def _start(stack: ExitStack, *, kafka: bool, partitions: int) -> tuple[DevEnvironment, Callable[[], str]]:
     from keepfast.cli.broker import start_kafka
-    from keepfast.cli.dev_environment import DevEnvironment
+    from keepfast.cli.dev_environment import DevEnvironment, free_health_port
 
+    port = {"health_port": free_health_port()}
     if kafka:
         running, died = start_kafka(stack)
         click.echo(f"Apache Kafka for this session: {running.bootstrap}", err=True)
-        return DevEnvironment(address=running.bootstrap, embedded=False, partitions=partitions), died
+        return DevEnvironment(address=running.bootstrap, embedded=False, partitions=partitions, **port), died
     from keepfast.testing.embedded import EmbeddedBroker
 
     embedded = stack.enter_context(EmbeddedBroker())
     click.echo(f"Embedded broker, in memory (--kafka starts a real one): {embedded.bootstrap}", err=True)
-    return DevEnvironment(address=embedded.bootstrap, embedded=True, partitions=EMBEDDED_PARTITIONS), str
+    return DevEnvironment(address=embedded.bootstrap, embedded=True, partitions=EMBEDDED_PARTITIONS, **port), str
+
+
+def _start_desk(stack: ExitStack, dev_env: DevEnvironment) -> None:
+    """The desk of this broker, if its packages are installed. The control token of the app is made for this session,
+    unless one is set.
+    """
+    from keepfast.cli.desk import desk_beside
+    from keepfast.kafka.config import Connection
+
+    token = os.environ.setdefault("KEEPFAST_CONTROL_TOKEN", secrets.token_urlsafe(24))
+    dev_env.create_desk_topics()
+    connection = Connection(brokers=(dev_env.address,), properties={"log_level": 0})
+    made = desk_beside(connection, urls=[f"http://127.0.0.1:{dev_env.health_port}"], token=token)
+    if isinstance(made, str):
+        click.echo(f"Without the desk: {made}", err=True)
+        return
+    click.echo(f"Dead letters: {stack.enter_context(made).url}", err=True)
 
 
 def _register(stack: ExitStack, dev_env: DevEnvironment, target: str) -> None:

@@ -14,12 +14,13 @@ from keepfast.app import Consumer
 from keepfast.app.assembly import decoding_of
 from keepfast.core.errors import SourceError, StartError
 from keepfast.core.policies import TimingPolicy
+from keepfast.core.replays import DESK_TOPIC
 from keepfast.decode.annotation import element_of
 from keepfast.decode.sample import sample
 from keepfast.kafka import KafkaAdmin, admin_properties
 from keepfast.settings import ConsumerSettings, HealthSettings, Settings
 from keepfast.telemetry.clean import clean_text
-from keepfast.testing.loopback import is_free
+from keepfast.testing.loopback import free_ports, is_free
 from keepfast.wiring.clients import connection_of
 from keepfast.wiring.cluster import topics_of
 
@@ -34,6 +35,8 @@ class DevEnvironment:
     address: str
     embedded: bool
     partitions: int
+    health_port: int = 0
+    """For the app's health server where none is configured; 0: any free one."""
 
     def adapt(self, settings: Settings) -> Settings:
         """The settings for this broker: an unencrypted connection without credentials, and short sessions, so that
@@ -53,7 +56,9 @@ class DevEnvironment:
             librdkafka=MappingProxyType({}),
         )
         consumers = {name: self._with_short_session(_creating_topics(own)) for name, own in settings.consumers.items()}
-        return replace(settings, kafka=kafka, consumers=MappingProxyType(consumers), health=_health(settings))
+        return replace(
+            settings, kafka=kafka, consumers=MappingProxyType(consumers), health=_health(settings, self.health_port)
+        )
 
     def _with_short_session(self, own: ConsumerSettings) -> ConsumerSettings:
         # The embedded broker lets a new member wait for the session timeout of the member that left, less 1 s, and
@@ -83,6 +88,13 @@ class DevEnvironment:
                 admin.create_topic(topic, partitions=self.partitions, timeout_s=REQUEST_TIMEOUT_S)
         except SourceError as error:
             raise StartError(str(error)) from error
+
+    def create_desk_topics(self) -> None:
+        """The embedded broker knows no request that creates topics. Raises StartError."""
+        if self.embedded:
+            from keepfast.testing.embedded import make_topics
+
+            make_topics(self.address, [DESK_TOPIC, f"{DESK_TOPIC}.audit"])
 
     def print_summary(self, settings: Settings, consumers: Sequence[Consumer]) -> None:
         """Print the consumers, and a command that sends a record to the first one."""
@@ -119,9 +131,14 @@ def _creating_topics(own: ConsumerSettings) -> ConsumerSettings:
     )
 
 
-def _health(settings: Settings) -> HealthSettings:
-    """Health settings; where not configured, on loopback only, and on any free port if the default one is in use."""
+def _health(settings: Settings, port: int) -> HealthSettings:
+    """Health settings; where not configured, on loopback only, and on this port."""
     health = settings.health
     host = health.host if "health.host" in settings.origins else "127.0.0.1"
-    free = "health.port" in settings.origins or is_free(health.port)
-    return replace(health, host=host, port=health.port if free else 0)
+    return replace(health, host=host, port=health.port if "health.port" in settings.origins else port)
+
+
+def free_health_port() -> int:
+    """The default port, or another one if it is in use."""
+    default = HealthSettings().port
+    return default if is_free(default) else free_ports(1)[0]

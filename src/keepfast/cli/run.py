@@ -113,6 +113,7 @@ def consumer_options(command: F) -> F:
 @click.option(
     "--dev-partitions", type=int, default=4, hidden=True, help="The partition count of the topics created there."
 )
+@click.option("--dev-health-port", type=int, default=0, hidden=True, help="The port of its health server.")
 def run(
     target: str,
     consumers: tuple[str, ...],
@@ -130,6 +131,7 @@ def run(
     dev_at: str | None,
     dev_embedded: bool,
     dev_partitions: int,
+    dev_health_port: int,
 ) -> None:
     """Run the consumers of an app until Ctrl-C or SIGTERM.
 
@@ -166,7 +168,9 @@ def run(
         elif reload:
             code = _reload(options)
         else:
-            dev_env = _dev_environment(dev_at, embedded=dev_embedded, partitions=dev_partitions)
+            dev_env = _dev_environment(
+                dev_at, embedded=dev_embedded, partitions=dev_partitions, health_port=dev_health_port
+            )
             here = ChildOptions(index=child, parent_fd=parent_fd, health_socket=health_socket, events_fd=events_fd)
             code = _run_here(options, here, dev_env)
     exit_process(code)
@@ -193,12 +197,14 @@ def _exit_after_grace(code: int) -> None:
     os._exit(code)
 
 
-def _dev_environment(address: str | None, *, embedded: bool, partitions: int) -> DevEnvironment | None:
+def _dev_environment(
+    address: str | None, *, embedded: bool, partitions: int, health_port: int
+) -> DevEnvironment | None:
     if address is None:
         return None
     from keepfast.cli.dev_environment import DevEnvironment
 
-    return DevEnvironment(address=address, embedded=embedded, partitions=partitions)
+    return DevEnvironment(address=address, embedded=embedded, partitions=partitions, health_port=health_port)
 
 
 def _run_here(options: RunOptions, here: ChildOptions, dev_env: DevEnvironment | None) -> int:

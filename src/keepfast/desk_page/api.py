@@ -22,7 +22,7 @@ from keepfast.desk.causes import Cause
 from keepfast.desk_page.filters import NAMES, VIEWS, filter_of
 from keepfast.desk_page.payloads import Payload, headers_of, payload_of
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
-from keepfast.desk_page.screens import Backend
+from keepfast.desk_page.screens import DeskBackend
 from keepfast.desk_page.tokens import DeskUser, Right
 from keepfast.telemetry.state import Problem
 
@@ -102,7 +102,7 @@ class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     hold: str | None = None
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     """How many cases changed, or what was done."""
 
     changed: int = 0
@@ -115,7 +115,7 @@ class Revealed(msgspec.Struct, frozen=True, kw_only=True):
     headers: list[tuple[str, str]]
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
+class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
     run: str
 
 
@@ -136,7 +136,7 @@ class Operation:
 class DeskApi:
     """Any thread may call its operations."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: DeskBackend) -> None:
         self._backend = backend
         self._desk = backend.desk
         self.operations = self._operations()
@@ -161,15 +161,21 @@ class DeskApi:
             Operation(
                 "POST", "/case/reveal", "Values of one letter; audited", "reveal", Revealed, self._reveal, RevealBody
             ),
-            Operation("POST", "/cases/mark", "Discard, fail or restore cases", "mark", Done, self._mark, MarkBody),
-            Operation("POST", "/case/note", "Leave a note at a case", "note", Done, self._note, NoteBody),
+            Operation(
+                "POST", "/cases/mark", "Discard, fail or restore cases", "mark", ActionResult, self._mark, MarkBody
+            ),
+            Operation("POST", "/case/note", "Leave a note at a case", "note", ActionResult, self._note, NoteBody),
             Operation("POST", "/plans", "Dry run of a replay", "replay", PlanView, self._plan, PlanBody),
             Operation("GET", "/runs", "Replays, latest first", "read", list[RunView], self._runs),
-            Operation("POST", "/runs", "Start a planned replay", "replay", Started, self._start, StartBody),
+            Operation("POST", "/runs", "Start a planned replay", "replay", StartedRun, self._start, StartBody),
             Operation("GET", "/runs/{run}", "One replay", "read", RunView, self._run),
-            Operation("POST", "/runs/{run}/order", "Pause, resume or cancel", "replay", Done, self._order, OrderBody),
+            Operation(
+                "POST", "/runs/{run}/order", "Pause, resume or cancel", "replay", ActionResult, self._order, OrderBody
+            ),
             Operation("GET", "/audit", "Who did what, latest first", "read", list[AuditEntry], self._audit),
-            Operation("POST", "/control", "Order a running consumer", "control", Done, self._control, ControlBody),
+            Operation(
+                "POST", "/control", "Order a running consumer", "control", ActionResult, self._control, ControlBody
+            ),
         )
 
     def routes(self) -> list[BaseRoute]:
@@ -257,19 +263,19 @@ class DeskApi:
         where = filter_of(given, self._desk.now_ms())
         return CaseFilter(cases=frozenset(body.cases)) if body.cases else where
 
-    def _mark(self, _: Request, user: DeskUser, body: MarkBody) -> Done:
+    def _mark(self, _: Request, user: DeskUser, body: MarkBody) -> ActionResult:
         kind = {"discard": "discarded", "fail": "permanently-failed", "restore": "restored"}.get(body.do)
         if kind is None:
             raise ApiRefused(HTTPStatus.BAD_REQUEST, "`do` is discard, fail or restore.")
         self._desk.refresh()
         cases = [case.id for case in self._desk.index.selected(self._desk.within(self._selected(body)))]
         desk = self._desk.acting_as(user.name, "api")
-        return Done(changed=desk.mark(cases, kind, why=body.why[:1_000]))  # type: ignore[arg-type]
+        return ActionResult(changed=desk.mark(cases, kind, why=body.why[:1_000]))  # type: ignore[arg-type]
 
-    def _note(self, _: Request, user: DeskUser, body: NoteBody) -> Done:
+    def _note(self, _: Request, user: DeskUser, body: NoteBody) -> ActionResult:
         self._found(body.case)
         self._desk.acting_as(user.name, "api").note(body.case, body.note[:1_000])
-        return Done(changed=1)
+        return ActionResult(changed=1)
 
     def _plan(self, _: Request, user: DeskUser, body: PlanBody) -> PlanView:
         self._desk.refresh()
@@ -279,14 +285,14 @@ class DeskApi:
         )
         return self._backend.replays.plan(self._selected(body), asked, user.name, via="api")
 
-    def _start(self, _: Request, user: DeskUser, body: StartBody) -> Started:
-        return Started(run=self._backend.replays.start(body.plan, user.name))
+    def _start(self, _: Request, user: DeskUser, body: StartBody) -> StartedRun:
+        return StartedRun(run=self._backend.replays.start(body.plan, user.name))
 
-    def _order(self, request: Request, user: DeskUser, body: OrderBody) -> Done:
+    def _order(self, request: Request, user: DeskUser, body: OrderBody) -> ActionResult:
         self._backend.replays.order(request.path_params["run"], body.verb, user.name)
-        return Done(changed=1)
+        return ActionResult(changed=1)
 
-    def _control(self, _: Request, user: DeskUser, body: ControlBody) -> Done:
+    def _control(self, _: Request, user: DeskUser, body: ControlBody) -> ActionResult:
         if body.verb not in ("pause", "resume", "release", "dead-letter"):
             raise ApiRefused(HTTPStatus.BAD_REQUEST, "`verb` is pause, resume, release or dead-letter.")
         where = {name: getattr(body, name) for name in ("topic", "partition", "offset", "hold")}
@@ -295,7 +301,7 @@ class DeskApi:
         self._desk.acting_as(user.name, "api").note_action(
             "control", count=1, what=f"{body.verb} {body.consumer}"[:500], result=text
         )
-        return Done(changed=1, text=text)
+        return ActionResult(changed=1, text=text)
 
 
 def _answered(operation: Operation, request: Request, user: DeskUser, body: Any) -> Response:

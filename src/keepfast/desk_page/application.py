@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,21 +23,25 @@ from keepfast.desk_page.access import API, COOKIE, SESSION_S, AccessGate, Denied
 from keepfast.desk_page.api import DeskApi
 from keepfast.desk_page.export import export_lines
 from keepfast.desk_page.live import MAX_STREAMS, Pulse
-from keepfast.desk_page.screens import Backend, Screens
+from keepfast.desk_page.screens import DeskBackend, Screens
 from keepfast.desk_page.tokens import DeskUser, Right
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.desk")
 
+DISCOVER_S: Final = 10.0
+"""How often dead-letter topics are looked for."""
 STATIC: Final = Path(__file__).parent / "static"
 View = Callable[[Request, DeskUser], Response]
 Act = Callable[[Request, DeskUser, FormData], Response]
 
 
 class DeskApplication:
-    """`asgi` is the application. `close` is for whoever made the backend."""
+    """`asgi` is the application. Closing the backend is left to its maker."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: DeskBackend, discover: Callable[[], Sequence[str]] | None = None) -> None:
+        self._discover = discover
+        self._discovered_at = float("-inf")
         self._access = backend.access
         self._desk = backend.desk
         self._screens = Screens(backend)
@@ -43,7 +49,7 @@ class DeskApplication:
         self._pulse = Pulse(self._look)
         self.asgi = AccessGate(self._starlette(backend), self._access)
 
-    def _starlette(self, backend: Backend) -> Starlette:
+    def _starlette(self, backend: DeskBackend) -> Starlette:
         screens = self._screens
         gets: list[tuple[str, View]] = [
             ("/", screens.failures),
@@ -88,6 +94,9 @@ class DeskApplication:
 
     def _look(self) -> object:
         """Read what is new in Kafka; returns the number of looks that have found something."""
+        if self._discover is not None and time.monotonic() - self._discovered_at >= DISCOVER_S:
+            self._desk.options = replace(self._desk.options, topics=tuple(self._discover()))
+            self._discovered_at = time.monotonic()
         found = self._desk.refresh()
         self._changes += bool(found.letters or found.facts)
         return self._changes
@@ -111,7 +120,7 @@ class DeskApplication:
 
         return endpoint
 
-    def _export(self, request: Request, user: DeskUser) -> Response:
+    def _export(self, _: Request, user: DeskUser) -> Response:
         lines = export_lines(self._desk.acting_as(user.name, "page"))
         headers = {"content-disposition": 'attachment; filename="discarded.jsonl"'}
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)

@@ -1,4 +1,4 @@
-"""Server-sent events: a page is told that something changed, and reads itself again."""
+"""Server-sent events: a page is notified of changes, and reads itself again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 LOOK_S: Final = 1.0
-"""How often Kafka is asked for what is new while somebody looks."""
+"""How often Kafka is asked for what is new while a page is open."""
 ALIVE_S: Final = 15.0
 MAX_STREAMS: Final = 200
 

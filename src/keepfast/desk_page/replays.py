@@ -96,7 +96,8 @@ class RunView:
         if fact.status in ("running", "paused"):
             return f"{count(fact.sent)} of {plural(fact.total, 'record')} sent."
         if fact.status in ("cancelled", "stopped"):
-            return f"It {'was cancelled' if fact.status == 'cancelled' else 'stopped'} after {count(fact.sent)} of {plural(fact.total, 'record')}."
+            how = "was cancelled" if fact.status == "cancelled" else "stopped"
+            return f"It {how} after {count(fact.sent)} of {plural(fact.total, 'record')}."
         if self.pending:
             return f"All {count(fact.sent)} are sent; {count(self.pending)} have no outcome yet."
         if self.failed_again:

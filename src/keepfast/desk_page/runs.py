@@ -8,6 +8,8 @@ from keepfast.desk.desk import Desk
 from keepfast.desk.facts import RunFact
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView, Via
 
+BY_COMMAND = "Replay with `keepfast dlq replay` for now; the command is below."
+
 
 class DeskReplays:
     def __init__(self, desk: Desk) -> None:
@@ -15,14 +17,14 @@ class DeskReplays:
 
     def close(self) -> None: ...
 
-    def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:
-        raise KeepfastError("not yet")
+    def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:  # noqa: ARG002 - to come
+        raise KeepfastError(BY_COMMAND)
 
-    def start(self, plan: str, by: str) -> str:
-        raise KeepfastError("not yet")
+    def start(self, plan: str, by: str) -> str:  # noqa: ARG002 - to come
+        raise KeepfastError(BY_COMMAND)
 
-    def order(self, run: str, verb: str, by: str) -> None:
-        raise KeepfastError("not yet")
+    def order(self, run: str, verb: str, by: str) -> None:  # noqa: ARG002 - to come
+        raise KeepfastError(BY_COMMAND)
 
     def view(self, fact: RunFact) -> RunView:
         return RunView(fact, self._desk.index.succeeded(fact.run), self._desk.index.failed_again(fact.run))

@@ -29,7 +29,7 @@ from keepfast.desk_page.tokens import DeskUser
 from keepfast.engine.control import OPERATOR
 from keepfast.telemetry.state import HOLDS
 
-PAGE: Final = 50
+PAGE: Final = 25
 MAX_MARKED: Final = 100_000
 SAMPLES: Final = 3
 THEMES: Final = ("light", "dark")
@@ -54,7 +54,7 @@ DONE: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class DeskBackend:
     """What the screens read and act on."""
 
     desk: Desk
@@ -91,7 +91,7 @@ def environment() -> Environment:
 class Screens:
     """Any thread may call it."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: DeskBackend) -> None:
         self._backend = backend
         self._desk = backend.desk
         self._templates = environment()
@@ -115,7 +115,7 @@ class Screens:
             "ago": lambda at_ms: wording.ago(at_ms, now_ms),
             "link": lambda path, **changes: address(path, request.query_params, **changes),
             "may": user.may if user is not None else lambda _: False,
-            "said": DONE[done].format(n=wording.plural(int(number), "record"))
+            "done_text": DONE[done].format(n=wording.plural(int(number), "record"))
             if done in DONE and number.isdecimal()
             else "",
             "refused": request.query_params.get("refused", "")[:300],
@@ -543,7 +543,7 @@ def redirect(path: str, **values: str | int) -> Response:
 
 
 def _local(path: str) -> str:
-    """A path of this desk, or its start: nobody is sent elsewhere."""
+    """A path of this desk, or its start page: never another site."""
     ok = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
     if not ok:
         return "/"

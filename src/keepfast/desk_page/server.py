@@ -6,6 +6,8 @@ import getpass
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,13 +16,14 @@ from typing import Final, Self
 import uvicorn
 
 from keepfast.core.errors import ConfigError, StartError
-from keepfast.desk.desk import Desk
+from keepfast.desk.desk import Desk, DeskOptions
 from keepfast.desk_page.access import LOOPBACK_NAMES, Access, AccessPolicy
 from keepfast.desk_page.application import DeskApplication
 from keepfast.desk_page.processes import Processes
 from keepfast.desk_page.runs import DeskReplays
-from keepfast.desk_page.screens import Backend
+from keepfast.desk_page.screens import DeskBackend
 from keepfast.desk_page.tokens import TokenFile, Tokens, new_token
+from keepfast.kafka.config import Connection
 
 DEFAULT_PORT: Final = 8484
 START_S: Final = 15.0
@@ -44,15 +47,23 @@ class DeskServerOptions:
 class DeskServer:
     """Started when it is entered. `url` opens it, with the token of this process if there is one.
 
-    Entering raises ConfigError and StartError. It does not close the desk.
+    `discover` finds the dead-letter topics now and then. Entering raises ConfigError and StartError. It does not close
+    the desk.
     """
 
-    def __init__(self, desk: Desk, processes: Processes, options: DeskServerOptions) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        processes: Processes,
+        options: DeskServerOptions,
+        *,
+        discover: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
         self._options = options
         self._session = None if options.tokens is not None and TokenFile(options.tokens).tokens() else new_token()
         if self._session is not None and not options.is_local:
             raise ConfigError(
-                f"The desk would answer on {options.host} without stored tokens: make one with `keepfast desk-token add"
+                f"The desk would answer on {options.host} without stored tokens: make one with `keepfast desk token add"
                 " NAME --role ROLE`, or leave out --host."
             )
         tokens = Tokens(
@@ -62,7 +73,7 @@ class DeskServer:
         hosts = LOOPBACK_NAMES | {options.host.lower()} | {one.lower() for one in options.hosts}
         access = Access(tokens, AccessPolicy(hosts=hosts - {"0.0.0.0", "::"}, https=options.https))
         self._replays = DeskReplays(desk)
-        self.application = DeskApplication(Backend(desk, processes, self._replays, access))
+        self.application = DeskApplication(DeskBackend(desk, processes, self._replays, access), discover)
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -142,6 +153,22 @@ class DeskServer:
             lifespan="off",
             limit_concurrency=500,
         )
+
+
+@contextmanager
+def beside(
+    connection: Connection, *, urls: Sequence[str], token: str, discover: Callable[[set[str]], Sequence[str]]
+) -> Iterator[DeskServer]:
+    """A desk beside something else: any free port, a token for this process alone, an index in memory."""
+    desk = Desk(connection, DeskOptions(topics=(), by=_user(), via="page"))
+    try:
+        processes = Processes(tuple(urls), token)
+        with DeskServer(
+            desk, processes, DeskServerOptions(port=0), discover=lambda: discover(desk.cluster.names())
+        ) as server:
+            yield server
+    finally:
+        desk.close()
 
 
 def _user() -> str:

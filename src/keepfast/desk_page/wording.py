@@ -41,18 +41,13 @@ def duration(seconds: float | None) -> str:
     """As in `4 h`, `12 min`, `8 s`."""
     if seconds is None:
         return "–"
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+    for size, unit in ((86_400, "d"), (3_600, "h")):
         if seconds >= size:
-            return (
-                f"{seconds / size:.0f} {unit}"
-                if seconds >= 10 * size or seconds % size < 0.05 * size
-                else _one(seconds, size, unit)
-            )
+            number = f"{seconds / size:.0f}" if seconds >= 10 * size else f"{seconds / size:.1f}".removesuffix(".0")
+            return f"{number} {unit}"
+    if seconds >= 90:
+        return f"{seconds / 60:.0f} min"
     return f"{seconds:.0f} s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:.0f} ms"
-
-
-def _one(seconds: float, size: int, unit: str) -> str:
-    return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def ago(at_ms: int | None, now_ms: int) -> str:

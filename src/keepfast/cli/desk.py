@@ -1,0 +1,174 @@
+"""`keepfast desk`: the page of the dead-letter desk, and its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from keepfast.cli.connection import CONNECT_TIMEOUT_S, connect, connection_for, connection_options
+from keepfast.cli.errors import report_errors
+from keepfast.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from keepfast.desk_page.server import DeskServer
+    from keepfast.kafka.config import Connection
+    from keepfast.settings import Settings
+
+PORT = 8484
+SUFFIXES = (".dlq", ".dlt", "-dlq", "-dlt", "_dlq", "_dlt")
+ROLES = ("viewer", "replayer", "admin")
+
+tokens_option = click.option(
+    "--tokens",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="KEEPFAST_DESK_TOKENS",
+    help="File of stored tokens; the default is desk-tokens.json in your configuration directory.",
+)
+
+
+@click.group(invoke_without_command=True, short_help="Serve the page of the dead-letter desk.")
+@click.option("--topic", "topics", multiple=True, help="A dead-letter topic. Default: those of --app, or all *.dlq.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free port.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A host name that browsers may use.")
+@click.option("--https", is_flag=True, help="It is served through a proxy with TLS: cookies are Secure.")
+@click.option("--process", "urls", multiple=True, metavar="URL", help="Health server of a running app.")
+@click.option("--index", type=click.Path(file_okay=False, path_type=Path), help="Directory of the index.")
+@tokens_option
+@connection_options
+@click.pass_context
+def desk(ctx: click.Context, /, *, target: str | None, brokers: str | None, debug: bool, **options: Any) -> None:
+    """Serve a page that shows why records were dead-lettered, and gets them through.
+
+    It listens on this host only, and prints an address with a token that is valid until it stops. Others get tokens of
+    their own: `keepfast desk token add NAME --role viewer|replayer|admin`. A viewer reads masked data, a replayer
+    replays, discards and restores, an admin may also reveal values and control consumers.
+
+    \b
+      keepfast desk --app app:app
+      keepfast desk --brokers kafka:9092 --topic orders.payment.dlq
+      keepfast desk --process http://127.0.0.1:8080      also pause, release and dead-letter there
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    with report_errors(debug=debug):
+        connection, settings = connection_for(target, brokers)
+        server, close = desk_server(connection, settings, **options)
+        try:
+            server.bind()
+            click.echo(f"The desk: {server.url}", err=True)
+            server.serve()
+        finally:
+            close()
+
+
+def desk_server(
+    connection: Connection,
+    settings: Settings,
+    *,
+    topics: Sequence[str],
+    urls: Sequence[str],
+    index: Path | None,
+    tokens: Path | None,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    hosts: Sequence[str] = (),
+    https: bool = False,
+) -> tuple[DeskServer, Callable[[], None]]:
+    """The server, not started, and what closes its clients. Raises ConfigError and StartError."""
+    require_extra()
+    from keepfast.desk.desk import Desk, DeskOptions, default_index_dir
+    from keepfast.desk_page.processes import Processes
+    from keepfast.desk_page.server import DeskServer, DeskServerOptions
+    from keepfast.desk_page.tokens import default_path
+
+    named = tuple(topics) or tuple(
+        sorted({one for own in settings.consumers.values() for one in own.dead_letter_topics.values()})
+    )
+    admin = connect(connection)
+    found = named or letter_topics(admin.names(CONNECT_TIMEOUT_S))
+    made = Desk(connection, DeskOptions(topics=found, by="desk", index_dir=index or default_index_dir(), via="page"))
+    token = settings.control.token
+    health = settings.health
+    here = (
+        [f"http://127.0.0.1:{health.port}"]
+        if health.enabled and health.port and not health.host.startswith("unix:")
+        else []
+    )
+    server = DeskServer(
+        made,
+        Processes(tuple(urls) or tuple(here), token.reveal() if token else ""),
+        DeskServerOptions(host=host, port=port, hosts=tuple(hosts), tokens=tokens or default_path(), https=https),
+        discover=None if named else lambda: letter_topics(made.cluster.names()),
+    )
+    return server, made.close
+
+
+def letter_topics(names: set[str]) -> tuple[str, ...]:
+    """Those that are called like dead-letter topics."""
+    return tuple(sorted(name for name in names if name.lower().endswith(SUFFIXES)))
+
+
+def require_extra() -> None:
+    """Raises ConfigError if the extra `desk` is not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("jinja2", "python_multipart", "starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"The desk needs {', '.join(missing)}: install keepfast[desk].")
+
+
+def desk_beside(connection: Connection, *, urls: Sequence[str], token: str) -> AbstractContextManager[DeskServer] | str:
+    """A desk for `dev` and `demo`, on any free port, without stored tokens; or why there is none."""
+    try:
+        require_extra()
+    except ConfigError as error:
+        return str(error)
+    from keepfast.desk_page.server import beside
+
+    return beside(connection, urls=urls, token=token, discover=letter_topics)
+
+
+@desk.group(short_help="Make, list and remove tokens.")
+def token() -> None:
+    """Tokens for the page and the API. Each has a name, which is what the audit records, and a role."""
+
+
+@token.command(short_help="Make a token.")
+@click.argument("name")
+@click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True, help="What it may do.")
+@tokens_option
+def add(name: str, *, role: Any, tokens: Path | None) -> None:
+    """Make a token for NAME and print it. It is not stored, only its hash is: keep it."""
+    with report_errors(debug=False):
+        click.echo(_file(tokens).add(name, role))
+
+
+@token.command("list", short_help="List names and roles.")
+@tokens_option
+def list_tokens(*, tokens: Path | None) -> None:
+    """List the names and roles of stored tokens."""
+    with report_errors(debug=False):
+        for one in _file(tokens).tokens():
+            click.echo(f"{one.name}  {one.role}  {one.created_at}")
+
+
+@token.command(short_help="Remove a token.")
+@click.argument("name")
+@tokens_option
+def remove(name: str, *, tokens: Path | None) -> None:
+    """Remove the token of NAME. Its sessions end at once."""
+    with report_errors(debug=False):
+        if not _file(tokens).remove(name):
+            raise ConfigError(f"There is no token for {name}; `keepfast desk token list` shows them.")
+        click.echo(f"Removed: {name}.")
+
+
+def _file(path: Path | None) -> Any:
+    from keepfast.desk_page.tokens import TokenFile, default_path
+
+    return TokenFile(path or default_path())
