@@ -122,15 +122,15 @@ class Desk:
             self._read_facts()
 
     def summary(self, where: CaseFilter = EVERYTHING) -> Summary:
-        return self.index.summary(self.within(where))
+        return self.index.summary(self.own(where))
 
     def causes(self, where: CaseFilter = EVERYTHING) -> list[Cause]:
         """Those with most unresolved cases first."""
-        return self.index.causes(self.within(where), now_ms=self.now_ms())
+        return self.index.causes(self.own(where), now_ms=self.now_ms())
 
     def cases(self, where: CaseFilter = EVERYTHING, *, first: int = 0, size: int = 100) -> CasePage:
         """Those that failed last first."""
-        return self.index.cases(self.within(where), first=first, size=size)
+        return self.index.cases(self.own(where), first=first, size=size)
 
     def case(self, case: str) -> CaseHistory | None:
         """By its id; None if there is none."""
@@ -246,7 +246,7 @@ class Desk:
 
     # -- from Kafka into the index
 
-    def within(self, where: CaseFilter) -> CaseFilter:
+    def own(self, where: CaseFilter) -> CaseFilter:
         """The filter, bounded to the topics of this desk."""
         return where if where.dlqs else replace(where, dlqs=frozenset(self.options.topics))
 

@@ -268,7 +268,7 @@ class DeskApi:
         if kind is None:
             raise ApiRefused(HTTPStatus.BAD_REQUEST, "`do` is discard, fail or restore.")
         self._desk.refresh()
-        cases = [case.id for case in self._desk.index.selected(self._desk.within(self._selected(body)))]
+        cases = [case.id for case in self._desk.index.selected(self._desk.own(self._selected(body)))]
         desk = self._desk.acting_as(user.name, "api")
         return ActionResult(changed=desk.mark(cases, kind, why=body.why[:1_000]))  # type: ignore[arg-type]
 

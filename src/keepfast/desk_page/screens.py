@@ -309,7 +309,7 @@ class Screens:
         if form.get("everything"):
             given = {name: str(value) for name, value in form.items() if isinstance(value, str)}
             where = frozen_at(filter_of(given, self._desk.now_ms()), _whole(given.get("seen_ms", "0")))
-            return [case.id for case in self._desk.index.selected(self._desk.within(where))][:MAX_MARKED]
+            return [case.id for case in self._desk.index.selected(self._desk.own(where))][:MAX_MARKED]
         return [str(one) for one in form.getlist("case")][:MAX_MARKED]
 
     def note(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
