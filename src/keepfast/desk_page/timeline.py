@@ -40,6 +40,7 @@ def _event(url: str, one: TimelineEvent) -> TimelineEntry:
 
 
 def _action(one: AuditEntry) -> TimelineEntry:
-    why = f" — {one.why}" if one.why else ""
-    text = f"{one.by}: {one.action} of {one.count:,} ({one.what}){why}" if one.what else f"{one.by}: {one.action}{why}"
+    number = f" {one.count:,} " + ("record" if one.count == 1 else "records") if one.count else ""
+    parts = [one.why, one.what]
+    text = f"by {one.by}{',' if number else ''}{number}: {' · '.join(part for part in parts if part)}"
     return TimelineEntry(one.at_ms, one.action.replace("-", " ").capitalize(), text, "accent", f"desk · {one.via}")

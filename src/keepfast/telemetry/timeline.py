@@ -107,7 +107,7 @@ def _text(event: events.Event) -> str:
         case events.Halted(reason=reason):
             return f"The consumer halted: {reason}"
         case events.Assigned(partitions=places) | events.Revoked(partitions=places) | events.Lost(partitions=places):
-            return f"{type(event).__name__}: {_places(places)}"
+            return _places(places)
         case _:
             return _fields(event)
 
