@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from keepfast import __version__
 from keepfast.core.errors import ControlRefused, KeepfastError
 from keepfast.desk.audit import AuditEntry
 from keepfast.desk.case_filter import CaseFilter
@@ -24,6 +23,7 @@ from keepfast.desk_page.payloads import Payload, headers_of, payload_of
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
 from keepfast.desk_page.screens import DeskBackend
 from keepfast.desk_page.tokens import DeskUser, Right
+from keepfast.http.local_app import keepfast_version
 from keepfast.telemetry.state import Problem
 
 MAX_PAGE: Final = 500
@@ -342,7 +342,7 @@ def description(operations: tuple[Operation, ...]) -> dict[str, Any]:
         paths.setdefault(f"/api/v1{one.path}", {})[one.method.lower()] = _operation(one, by_type)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "keepfast desk", "version": __version__},
+        "info": {"title": "keepfast desk", "version": keepfast_version()},
         "paths": paths,
         "components": {
             "schemas": components,
