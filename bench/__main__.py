@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import confluent_kafka
 
 from bench import cards, rolling
+from bench.contenders import OUTPUT
 from bench.measure import Measured
 from keepfast.testing import KafkaBroker
 
@@ -88,6 +89,11 @@ W3 = Workload(
         Row("keepfast_threads", "keys", 20_000),
     ),
 )
+ONCE = Workload(
+    "once",
+    "50,000 records, an output for each: acknowledged before the commit, beside it in one transaction with it",
+    (Row("keepfast_sends", "small", 50_000), Row("keepfast_once", "small", 50_000)),
+)
 COUNTS = (1, 2, 4, 16, 128, 512)
 PARTITIONS = tuple(
     Workload(
@@ -100,14 +106,14 @@ PARTITIONS = tuple(
     )
     for count in COUNTS
 )
-WORKLOADS = (W1, SEE, MIDDLEWARE, *PARTITIONS, W2_ONE, W2_FOUR, W3)
+WORKLOADS = (W1, SEE, MIDDLEWARE, *PARTITIONS, W2_ONE, W2_FOUR, W3, ONCE)
 
 
 def main() -> int:
     """Command line: which workloads, how often."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "workloads", nargs="*", help="w1, see, middleware, partitions, w2, w3, w7, cards; all if none is named"
+        "workloads", nargs="*", help="w1, see, middleware, partitions, w2, w3, w7, once, cards; all if none is named"
     )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
     parser.add_argument("--json", action="store_true", help="one JSON line per contender")
@@ -136,6 +142,7 @@ def main() -> int:
 
 
 def _fill(broker: KafkaBroker, topics: set[str]) -> None:
+    broker.create_topic(OUTPUT, partitions=4)
     for topic in sorted(topics):
         broker.create_topic(topic, partitions=_partitions(topic))
         producer = confluent_kafka.Producer(

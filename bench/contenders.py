@@ -27,6 +27,7 @@ from keepfast.wiring.assembly import Assembly
 HANDLER_S = 0.005
 POLL_INTERVAL_S = 0.005
 SCRAPE_S = 0.2
+OUTPUT = "output"
 
 
 def no_op(value: bytes | None) -> None:
@@ -190,6 +191,20 @@ def keepfast_threads(brokers: str, topic: str, records: int) -> Measured:
     )
 
 
+def keepfast_sends(brokers: str, topic: str, records: int) -> Measured:
+    """One output for each record, acknowledged before its offset is committed."""
+    return _keepfast(brokers, topic, records, _transform, order="key", commit="interval", idempotent=True)
+
+
+def keepfast_once(brokers: str, topic: str, records: int) -> Measured:
+    """One output for each record, in the transaction that commits its offset."""
+    return _keepfast(brokers, topic, records, _transform, order="key", exactly_once=True)
+
+
+async def _transform(value: dict[str, Any], context: Context) -> None:
+    context.send(OUTPUT, value, key=context.key)
+
+
 def _keepfast(
     brokers: str,
     topic: str,
@@ -255,6 +270,8 @@ CONTENDERS = {
         keepfast_each,
         keepfast_async,
         keepfast_threads,
+        keepfast_sends,
+        keepfast_once,
     )
 }
 

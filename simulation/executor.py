@@ -35,7 +35,7 @@ from keepfast.testing.fakes.process import Process, ProcessDied, SimulationError
 from keepfast.testing.fakes.sink import OUTPUT, FakeSink, HandlerSink
 from simulation.event_loop import Results, SimEventLoop, SimEvents
 from simulation.setup import GROUP, Setup
-from simulation.workload import Attempt, Entry, Workload
+from simulation.workload import FIRST_OUTPUT, LAST_OUTPUT, Attempt, Entry, Workload, outputs_of
 
 HAND_OVER_S = (1e-6, 3e-4)
 """From the loop to a worker."""
@@ -120,7 +120,14 @@ class SimExecutor:
         self._timed_out: list[int] = []  # calls that were given up
         if sink is not None and setup.sends:
             shape = inspect_handler(self._send_and_handle, context_type=Context)
-            handler = Handler(self._send_and_handle, shape, order=setup.order, tombstones="dead-letter", group=GROUP)
+            handler = Handler(
+                self._send_and_handle,
+                shape,
+                order=setup.order,
+                tombstones="dead-letter",
+                group=GROUP,
+                exactly_once=setup.once,
+            )
             self._handler_sink = HandlerSink(sink, self._note_full)
             self._sending = handler.call_async(self._handler_sink).handle
         self._workers: CoroutineExecutor | None = None
@@ -330,11 +337,12 @@ class SimExecutor:
         attempt = self._walks[run].attempt
         if attempt is None:
             raise SimulationError("a handler is called that has not begun")
-        if attempt.entry.root.number % 2:
-            ctx.send(OUTPUT, b"1", key=str(attempt.call))
+        first, last = FIRST_OUTPUT, LAST_OUTPUT
+        if first in outputs_of(attempt.entry):
+            ctx.send(OUTPUT, first, key=str(attempt.call))
         await self._handle(attempt, run)
-        if attempt.entry.root.number % 3:
-            ctx.send(OUTPUT, b"2", key=str(attempt.call))
+        if last in outputs_of(attempt.entry):
+            ctx.send(OUTPUT, last, key=str(attempt.call))
 
     async def _handle(self, attempt: Attempt, run: Run) -> None:
         if attempt.entry.manners == "blocks" and not self._threads:

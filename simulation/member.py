@@ -282,6 +282,7 @@ class Member:
             retry=setup.retry,
             batch=setup.batch,
             atomic=setup.atomic,
+            exactly_once=setup.once,
             breaker=setup.breaker,
             storm_guard=setup.storm_guard,
             rate=setup.rate,

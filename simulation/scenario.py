@@ -29,6 +29,7 @@ from simulation.outages import Outages
 from simulation.rare import rare
 from simulation.setup import Setup, changing, filtering, setup_for
 from simulation.spooled import BadDisks, spooled
+from simulation.transacting import transacting
 from simulation.workload import Workload
 
 LEAST_EVENTS = 500
@@ -76,7 +77,7 @@ class Scenario:
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
         layers = (hanging, guarded, retried, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
-        self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
+        self.setup = setup or reduce(lambda made, layer: layer(made, seed), (*layers, transacting), setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)

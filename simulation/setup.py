@@ -114,7 +114,9 @@ class Setup:
     filters: bool = False
     """A filter drops some of the records; not of batches, and not where guards look for successes."""
     sends: bool = False
-    """Handlers send records with `ctx.send`; only where `cancels`."""
+    """Handlers send records with `ctx.send`; only where `cancels` or `once`."""
+    once: bool = False
+    """Commits are transactions."""
     manners: tuple[str, ...] = ("polite",)
     """What a coroutine does when it is cancelled: ends, returns as if nothing were, continues; or it blocks its loop.
     """

@@ -47,9 +47,6 @@ class BatchRules:
         self._window = setup.window if setup.order != "partition" else None
         self._batches: dict[tuple[str, int], _Batch] = {}
         self._waits_in: dict[tuple[str, int], int] = {}
-        self._dropped: dict[Epoch, set[int]] = {}
-        """What the handler dropped by name. It is finished when the others of its batch are; if that is broken up
-        before, it comes again, in any order."""
         self._revoking: dict[str, trace.Places] = {}
         self._last: dict[tuple[str, int], int] = {}
 
@@ -118,8 +115,7 @@ class BatchRules:
             if epoch is not None:
                 by_epoch.setdefault(epoch, []).append(entry)
         for epoch, theirs in by_epoch.items():
-            dropped = self._dropped.get(epoch, set())
-            own = [entry for entry in theirs if entry.number not in dropped]
+            own = [entry for entry in theirs if entry.number not in epoch.discarded]
             first = [entry for entry in epoch.lanes.get(lane, ()) if entry.number not in epoch.finished][: len(own)]
             if own != first:
                 numbers, wanted = [entry.number for entry in own], [entry.number for entry in first]
@@ -134,7 +130,8 @@ class BatchRules:
             return
         if event.at < batch.due - EARLY_S:
             self._blame("retry", f"{what} {batch.due - event.at:.3f} s before its retry is due")
-        leaving = self._revoking.get(event.member, ())
+        sought = [place for name, place in self._book.seeks if name == event.member]
+        leaving = (*self._revoking.get(event.member, ()), *sought)
         for number, epoch in batch.waits.items():
             if number not in event.numbers and epoch.alive and epoch.place not in leaving:
                 self._blame("retry", f"{what} again without record {number}")
@@ -187,7 +184,7 @@ class BatchRules:
             batch.finished.add(entry.number)
             self._book.finish(epoch, entry, event.at)
         elif outcome == "Discard":
-            self._dropped.setdefault(epoch, set()).add(entry.number)
+            epoch.discarded.add(entry.number)
             queue = epoch.lanes.get(self._book.lane(entry), deque())
             if entry in queue:
                 queue.remove(entry)
@@ -205,12 +202,12 @@ class BatchRules:
         retry = self._setup.retry
         final = event.error in (*FINAL, "Halt", "SystemExit", "Discard")
         used_up = retry.max_retries is not None and batch.failures > retry.max_retries
-        if final or used_up or retry.max_elapsed_s is not None:
-            return
         if event.error == "RetryLater" and self._setup.tiers and event.after_s > retry.max_delay_ms / 1000:
             for epoch, entry in members:  # that long no lane waits: all of them are moved
                 epoch.outcomes[entry.number], epoch.failures[entry.number] = event.error, 1
                 epoch.asked_s[entry.number], epoch.failed_at[entry.number] = event.after_s, event.at
+            return
+        if final or used_up or retry.max_elapsed_s is not None:
             return
         delay_s = event.after_s if event.error == "RetryLater" else retry.delay_ms(batch.failures - 1, 0.0) / 1000
         batch.due = event.at + delay_s

@@ -257,7 +257,7 @@ class Book:
         if epoch is not None:
             if epoch.before is not None and epoch.accepted is None:
                 epoch.before.sought_away = True
-                self.records_of(event.place).reopen(at=epoch.start, but=epoch.finished)
+                self.records_of(event.place).reopen(at=epoch.start, but=epoch.finished | epoch.discarded)
             epoch.accepted = cover = Cover(event.offset, event.metadata)
             for lane in [lane for lane, entry in epoch.uncommitted.items() if entry.offset in cover]:
                 del epoch.uncommitted[lane]

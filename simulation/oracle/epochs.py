@@ -90,6 +90,10 @@ class Epoch:
         self.given: dict[int, float] = {}  # number → when
         self.by_offset: dict[int, Entry] = {}  # the same
         self.finished: set[int] = set()
+        self.discarded: set[int] = set()
+        """What the handler of a batch dropped by name. It is finished when the others of its batch are; if that is
+        broken up before, it comes again, in any order.
+        """
         self.lanes: dict[Lane, deque[Entry]] = {}  # what was given and is not finished, in order
         self.waiting: dict[int, Entry] = {}  # the same, whatever its lane
         self.waiting_bytes = 0

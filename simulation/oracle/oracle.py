@@ -26,6 +26,7 @@ from simulation.oracle.sends import SendRules
 from simulation.oracle.spools import SpoolRules
 from simulation.oracle.starts import StartRules
 from simulation.oracle.timeouts import TimeoutRules
+from simulation.oracle.transactions import TransactionRules
 from simulation.oracle.violation import Violation
 from simulation.setup import Setup
 from simulation.workload import Entry, Workload
@@ -54,6 +55,7 @@ class Oracle:
         crashes = CrashRules(book, self.blame, health, setup)
         self._spools = spools = SpoolRules(world, book, self.blame, letters)
         sends = SendRules(book, self.blame)
+        self._transactions = once = TransactionRules(world.broker, book, self.blame, setup)
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)
         self._events = EventRules(book, self.blame, setup)
@@ -71,9 +73,10 @@ class Oracle:
             trace.LostCalled: (crashes.lost,),
             trace.ProcessCrashed: (crashes.crashed,),
             trace.Evicted: (self._membership.evicted,),
-            acts.HandlerBegan: (starts.began, guards.began, crashes.began, sends.began),
+            acts.HandlerBegan: (starts.began, guards.began, crashes.began, sends.began, once.began),
             acts.HandlerSent: (sends.sent,),
-            acts.HandlerEnded: (guards.ended, sends.ended),
+            acts.HandlerEnded: (guards.ended, sends.ended, once.ended),
+            trace.Produced: (once.produced,),
             acts.TimedOut: (guards.ended,),
             acts.StaleGivenUp: (self._timeouts.stale_given_up,),
             acts.BatchBegan: (crashes.batch_began, guards.batch_began, batches.began),
@@ -132,7 +135,7 @@ class Oracle:
             return
         self._seeking.discard((member, place))
         self._book.seeks.pop((member, place), None)
-        epoch = self._book.epochs.get((member, place))
+        epoch = self._book.epochs.get((member, place)) or self._book.commits.get((member, place))  # it may be lost now
         if isinstance(answer, SeekResult) and answer.committed and (epoch is None or epoch.accepted is None):
             self.blame(
                 "seek", f"{member} calls the seek of {place} to {answer.to} committed, and the broker has nothing"
@@ -169,7 +172,7 @@ class Oracle:
             self._events.stepped(member)
 
     def unfinished(self) -> list[str]:
-        return self._progress.unfinished() + self._spools.unfinished()
+        return self._progress.unfinished() + self._spools.unfinished() + self._transactions.unfinished()
 
     def _listen(self, event: trace.Fact) -> None:
         if self.violation is not None:

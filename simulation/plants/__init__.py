@@ -20,6 +20,7 @@ from simulation.plants import (
     seeks,
     spools,
     timeouts,
+    transactions,
     workers,
 )
 from simulation.plants.plant import PLANTS, planted
@@ -39,5 +40,6 @@ __all__ = [
     "seeks",
     "spools",
     "timeouts",
+    "transactions",
     "workers",
 ]

@@ -158,6 +158,12 @@ SEEN_AT: Final = {
     "lets_what_the_handler_raised_stand_although_a_send_failed": 48,
     "takes_a_probe_that_went_through_for_one_that_vanished": 24,
     "keeps_the_place_of_a_handler_that_it_gave_up_while_it_had_sends_open": 22,
+    "produces_what_a_failed_attempt_has_sent": 900,
+    "forgets_the_outputs_of_a_transaction_that_was_aborted": 902,
+    "keeps_the_outputs_of_a_transaction_that_was_committed": 900,
+    "takes_a_transaction_of_which_nothing_is_known_for_one_that_was_aborted": 903,
+    "forgets_the_outputs_of_a_record_that_failed_before": 900,
+    "commits_outputs_of_records_that_are_not_finished": 900,
 }
 
 

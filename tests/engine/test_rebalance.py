@@ -8,6 +8,7 @@ from typing import Any
 
 from keepfast.core.commit_metadata import CompletionMap, encode, origin_of
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.events import PartitionReset
 from keepfast.core.ports import BEGINNING, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.publisher import Publisher
@@ -246,3 +247,30 @@ def test_while_it_drains_a_partition_that_gets_its_position_late_stays_paused() 
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[0], 5)]
     assert source.paused == {PLACES[0]}
+
+
+def test_a_reset_is_reported_once_and_not_before_the_partition_begins() -> None:
+    clock = Stood()
+    source = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5, encode(CompletionMap(5), topic_id="old"))})
+    loop = loop_of(source, Asked(), clock, reset="latest")
+    resets: list[PartitionReset] = []
+    emit, beginnings = loop.events.emit, source.beginnings
+    loop.events.emit = lambda event: (resets.append(event) if type(event) is PartitionReset else None, emit(event))  # type: ignore[method-assign, func-returns-value, assignment]
+
+    def late(places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        raise SourceError("no answer", fault=Fault.RETRY, code="_TIMED_OUT")
+
+    source.beginnings = late  # type: ignore[method-assign]
+
+    def look() -> None:
+        for _ in range(2):
+            clock.now += 5.0
+            loop.assignment.step(clock.now, loop.handover)
+            loop.assignment.ids_answered(TopicIdsAnswer({"t": "A"}, clock.now), clock.now)
+
+    loop.on_assigned(PLACES[:1])
+    look()
+    assert resets == []
+    source.beginnings = beginnings  # type: ignore[method-assign]
+    look()
+    assert [(one.partition, one.offset, one.reason) for one in resets] == [(0, 5, "topic_recreated")]

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from keepfast.core.errors import ConfigError, Fault, SourceError
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import Message, TopicPartition
-from keepfast.kafka import KafkaSource
+from keepfast.kafka import KafkaSource, TransactionalSource
 from keepfast.testing.broker import KafkaBroker
 from tests.support.members import GroupMember, Places, drive, new_group, produce
 from tests.support.waiting import wait_until
@@ -418,3 +418,10 @@ def _trickle(broker: KafkaBroker, topic: str, count: int) -> None:
             producer.poll(0)
             time.sleep(0.0005)
     assert producer.flush(60) == 0
+
+
+def test_a_producer_of_transactions_that_is_refused_is_reported_when_it_subscribes() -> None:
+    wrong = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "g.1", "no.such.property": 1}
+    source = TransactionalSource({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}, producer=wrong)
+    with pytest.raises(ConfigError, match=r"producer rejected its configuration: .*no\.such\.property"):
+        source.subscribe(["t"], None)  # type: ignore[arg-type]

@@ -521,3 +521,24 @@ def test_resources_of_the_test_are_in_place_of_the_lifespan() -> None:
             assert len(h.processed) == 1
 
     played(story())
+
+
+def test_outputs_of_exactly_once_are_there_once_and_none_of_a_failed_attempt(address: str | None) -> None:
+    topic, out = f"shop.order-{uuid.uuid4().hex[:6]}.v1", f"out-{uuid.uuid4().hex[:6]}"
+    app = App("shop")
+
+    @app.consumer(topic, exactly_once=True, retry=RetryPolicy(max_retries=1, initial_delay_ms=1))
+    async def charge(order: dict[str, str], ctx: Context) -> None:
+        ctx.send(out, order["id"])
+        if order["id"] == "bad" or (order["id"] == "flaky" and ctx.attempt == 1):
+            raise OSError("no")
+
+    async def story() -> None:
+        async with harness(app, topics=[out], kafka=address) as h:
+            for name in ("good", "flaky", "bad"):
+                await h.send(topic, {"id": name}, key=name)
+            assert sorted(record.value or b"" for record in await h.topic(out)) == [b"flaky", b"good"]
+            [letter] = h.dead
+            assert letter.value == b'{"id":"bad"}'
+
+    played(story())

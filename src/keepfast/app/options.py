@@ -46,6 +46,7 @@ class ConsumerOptions(TypedDict, total=False):
     order: Order
     concurrency: int
     idempotent: bool
+    exactly_once: bool
     atomic: bool
     tombstones: Literal["dead-letter", "discard"]
     unknown_types: Literal["dead-letter", "discard"]

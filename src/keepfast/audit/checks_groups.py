@@ -25,6 +25,8 @@ _UNCHECKED: Final = (dict, Any, inspect.Parameter.empty, None)
 def commits_each(one: AuditedConsumer) -> Finding:
     if one.own.commit.mode == "each":
         return passed("Each record is committed on its own before its lane continues.")
+    if one.own.exactly_once:
+        return passed("Commits are batched, in transactions with all that the handler sends.")
     return passed("Commits are batched, and the handler is declared idempotent.")
 
 

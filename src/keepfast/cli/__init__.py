@@ -26,7 +26,6 @@ COMMANDS: Final = {
     "desk": "Serve the page of the dead-letter desk.",
     "spool": "Inspect and publish dead letters that Kafka did not accept.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
-    "asyncapi": "Print the AsyncAPI 3 document of an app.",
     "schema": "Show and compare schemas of the registry.",
     "send": "Produce records to a topic.",
     "broker": "Run a Kafka broker for development.",

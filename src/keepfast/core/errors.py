@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class KeepfastError(Exception):
@@ -115,7 +116,12 @@ class PortError(KeepfastError):
 
 
 class SourceError(PortError):
-    """The consuming client failed."""
+    """The consuming client failed.
+
+    `refused` is the output that made a transaction fail, and why, if it was one (`core.records.Output`, SinkError).
+    """
+
+    refused: tuple[Any, SinkError] | None = None
 
 
 class SinkError(PortError):

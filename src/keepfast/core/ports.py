@@ -6,12 +6,12 @@ Each protocol has one conformance suite (`tests/conformance`), run against the r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
 from keepfast.core.errors import SinkError, SourceError, SpoolError
-from keepfast.core.records import Message, Outgoing, Receipt, TopicPartition
+from keepfast.core.records import Message, Outgoing, Output, Receipt, TopicPartition
 from keepfast.core.runs import Run
 
 BEGINNING = -2
@@ -20,7 +20,8 @@ BEGINNING = -2
 
 @dataclass(slots=True, unsafe_hash=True)
 class Position:
-    """Where to commit or to start: the next offset to read, and the text that travels with the commit.
+    """Where to commit or to start: the next offset to read, and the text that travels with the commit. `outputs`: what
+    must be produced with it or not at all; only for sources that commit in transactions.
 
     Never changed. It is not frozen, nor are the others that are made for each commit: that would take five times as
     long.
@@ -29,6 +30,7 @@ class Position:
     place: TopicPartition
     offset: int
     metadata: str = ""
+    outputs: tuple[Output, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,9 @@ class Source(Protocol):
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call.
 
         At most one may be under way. If even sending fails, the outcome still comes through `on_committed`.
+
+        A source that commits in transactions stores all positions and produces all their outputs, or nothing: a failure
+        means that nothing of it will ever be there. If it cannot know, it calls `on_lost` with all partitions first.
         """
 
     def close(self, *, leave: bool = True) -> None:

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -85,6 +85,24 @@ class Outgoing:
     headers: Headers = ()
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+class Output:
+    """A record to be produced in the transaction that commits the record it is due to. `kind` of a failed record that
+    is forwarded; empty for what a handler sends.
+    """
+
+    __slots__ = ("kind", "outgoing", "size")
+
+    def __init__(self, outgoing: Outgoing, kind: Literal["", "dead-letter", "move"] = "") -> None:
+        self.outgoing = outgoing
+        self.kind: Literal["", "dead-letter", "move"] = kind
+        headers = sum(len(name) + len(value or b"") for name, value in outgoing.headers)
+        self.size = len(outgoing.value or b"") + len(outgoing.key or b"") + headers + OUTPUT_OVERHEAD
+
+
+OUTPUT_OVERHEAD = 300
+"""Bytes that an output costs beside its contents."""
 
 
 @dataclass(frozen=True, slots=True)

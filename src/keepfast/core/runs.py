@@ -17,7 +17,7 @@ from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import BatchError, SchemaPending, Signal, SinkError
 from keepfast.core.ledger import Ages, HeldBytes, Ledger
 from keepfast.core.policies import Order
-from keepfast.core.records import Message, TopicPartition
+from keepfast.core.records import Message, Outgoing, Output, TopicPartition
 from keepfast.core.retry_topics import Returned
 from keepfast.core.verdicts import Classification, Verdict
 
@@ -63,6 +63,8 @@ class Partition:
         "ledger",
         "live",
         "missed",
+        "output_bytes",
+        "outputs",
         "pauses",
         "place",
         "queued",
@@ -106,6 +108,8 @@ class Partition:
         self.failed_records: OrderedSet[FailedRecord] = OrderedSet()
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed = committed or (start, "")  # what the broker is known to have
+        self.outputs: list[Output] = []  # due to what is finished, for the transaction that commits it
+        self.output_bytes = 0  # of these, and of those under way
         self.watch: CrashWatch | None = None  # the crash guard's; None where it is switched off
         self.flight = -1  # its number in the flight recorder; -1: its records in flight are not noted
         self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it,
@@ -150,8 +154,8 @@ class Partition:
 
     @property
     def held_bytes(self) -> int:
-        """Of records received and not finished, wherever they are."""
-        return self.held.total
+        """Of records received and not finished, wherever they are, and of outputs that are not committed."""
+        return self.held.total + self.output_bytes
 
     @property
     def paused(self) -> bool:
@@ -209,6 +213,28 @@ class Partition:
             seqs, messages = seqs[first:count], messages[first:count]
         self.ledger.finish(seqs)
         self.held.finish(seqs, messages)
+        if run.outputs:
+            self.take_outputs(run, messages)
+
+    def take_outputs(self, run: Run, messages: Sequence[Message]) -> None:
+        """These records of the run are finished: what they gave is committed with them."""
+        finished = set(map(id, messages))
+        for message, outgoing in run.outputs:
+            if id(message) in finished:
+                self.add_output(Output(outgoing))
+
+    def add_output(self, output: Output) -> None:
+        """Its record is finished, or will be before the next commit."""
+        self.outputs.append(output)
+        self.output_bytes += output.size
+
+    def outputs_back(self, outputs: Sequence[Output]) -> None:
+        """Their transaction was aborted: the next one takes them."""
+        self.outputs[:0] = outputs
+
+    def outputs_done(self, outputs: Sequence[Output]) -> None:
+        """Their transaction is committed."""
+        self.output_bytes -= sum(output.size for output in outputs)
 
     def finish_failed(self, failed_record: FailedRecord) -> None:
         self.ledger.finish((failed_record.seq,))
@@ -220,6 +246,7 @@ class Partition:
         self.live = False
         self.buffer.clear()
         self.awaiting.clear()
+        self.outputs.clear()
 
 
 KEPT_ATTEMPTS = 20
@@ -335,10 +362,10 @@ class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
     While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `failure`, `failed_s`, `waits`,
-    `sends`, `sending` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`.
-    The worker writes `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read
-    `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it
-    stays with its worker: the loop continues with a stand-in.
+    `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to
+    `messages`. The worker writes `current` and *then* reads `stop` before each record, so once the loop has set `stop`
+    and read `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`,
+    it stays with its worker: the loop continues with a stand-in.
     """
 
     __slots__ = (
@@ -355,6 +382,7 @@ class Run:
         "filtered",
         "keys",
         "messages",
+        "outputs",
         "partition",
         "sending",
         "sends",
@@ -389,6 +417,7 @@ class Run:
         self.elapsed_s = 0.0
         self.waits = False  # for its turn: the record is in flight, and the handler has not begun
         self.sends: Sends | None = None  # of the attempt in flight, or of the last one
+        self.outputs: Sequence[tuple[Message, Outgoing]] = ()  # what its records gave that are done, for a transaction
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
         self.abandoned = False
         self.taken = 0  # so many of its first records are finished although it is still out
@@ -439,6 +468,12 @@ class Run:
         """It is back from its worker."""
         self.partition.running.discard(self)
 
+    def give(self, message: Message, outgoing: Sequence[Outgoing]) -> None:
+        """The worker: the attempt at this record went well, and these are to be produced with its commit."""
+        if not isinstance(self.outputs, list):
+            self.outputs = []
+        self.outputs += [(message, one) for one in outgoing]
+
     def filter_out(self, position: int) -> None:
         """The worker: the record there does not pass the filter. Called before `done` counts it."""
         if not isinstance(self.filtered, list):
@@ -478,6 +513,9 @@ class Run:
         other.begun_at = self.begun_at
         other.current = other.done = done
         other.filtered = [position for position in self.filtered if position < done]
+        if self.outputs:
+            before = set(map(id, self.messages[:done]))
+            other.outputs = [one for one in tuple(self.outputs) if id(one[0]) in before]
         other.failure = failure
         other.taken = self.taken
         other.failed_s = other.elapsed_s = now - self.begun_at  # so it was no quick one
@@ -495,6 +533,7 @@ class Run:
         self.taken = 0
         self.failure = None
         self.sends = None
+        self.outputs = ()
         self.sending = False
         self.elapsed_s = 0.0
 

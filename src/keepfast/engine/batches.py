@@ -209,7 +209,7 @@ class Batches:
                 self._lanes.release(part)  # stale: nothing of it counts, but its lanes are free again
                 continue
             if len(finished) == len(part.messages):
-                part.done, part.filtered = len(finished), filtered
+                part.done, part.filtered, part.outputs = len(finished), filtered, batch.outputs
                 done.append(part)
                 partition.finish(part)
                 self._committer.finished(partition, part, part.done)
@@ -217,7 +217,7 @@ class Batches:
             left.append(part)
             if finished:
                 head = self._lanes.cut(part, finished)
-                head.batch, head.filtered = batch, filtered
+                head.batch, head.filtered, head.outputs = batch, filtered, batch.outputs
                 batch.heads.append(head)
                 done.append(head)
                 partition.finish(head)

@@ -39,7 +39,16 @@ from keepfast.core.schemas import SchemaRef
 from keepfast.decode.annotation import element_of
 from keepfast.decode.choice import Decoding, choose
 from keepfast.decode.signature import HandlerShape, positional
-from keepfast.engine.context import AcknowledgedSender, BatchContext, Context, Encode, RawRecord, Sender
+from keepfast.engine.context import (
+    AcknowledgedSender,
+    AttributedSends,
+    BatchContext,
+    Context,
+    Encode,
+    RawRecord,
+    Sender,
+    TransactionSender,
+)
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
 from keepfast.engine.middleware import Around, Composition, around_async, around_sync, compose, refuse_awaitable
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
@@ -255,7 +264,7 @@ class Handler:
     `order` decides which records of a batch must wait behind one that cannot be handed over. With `sensitive`, every
     record is scanned before anything of it is decoded or handed on. A record for which `passes` is false is finished
     without a call. `decoding` is what there is to say about decoding beside the annotation; `encode` makes the bytes of
-    what its context sends.
+    what its context sends. `exactly_once`: what is sent waits for the transaction of its record.
     """
 
     def __init__(
@@ -271,7 +280,9 @@ class Handler:
         passes: Filter | None = None,
         decoding: Decoding = BY_ANNOTATION,
         encode: Encode | None = None,
+        exactly_once: bool = False,
     ) -> None:
+        self._exactly_once = exactly_once
         self.shape = shape
         self._annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
         self._chosen = choose(self._annotation, decoding, tombstones=tombstones, where=shape.where)
@@ -326,10 +337,14 @@ class Handler:
 
     def _sender(self, sink: Sink, tracing: Tracing | None) -> Sender:
         """What `ctx.send` does."""
+        if self._exactly_once:
+            return TransactionSender(None if tracing is None else tracing.with_context)
         return AcknowledgedSender(sink if tracing is None else tracing.sink(sink))
 
     def _inner(self, bodies: _Bodies, sender: Sender) -> Handle:
         handle = self._innermost(bodies, sender)
+        if self._exactly_once:
+            handle = bodies.giving(handle)
         return _prepared(handle, _whole) if self._chosen.by_record and not self.shape.batch else handle
 
     def _innermost(self, bodies: _Bodies, sender: Sender) -> Handle:
@@ -364,8 +379,9 @@ class Handler:
         group, logger, resources, encode = self._group, self._logger, self._resources, self._encode
 
         def context_of(message: Message, run: Run) -> Context:
+            own = sender.of(message) if isinstance(sender, TransactionSender) else sender
             message = original(message)
-            return Context(message, run, group=group, logger=logger, sender=sender, resources=resources, encode=encode)
+            return Context(message, run, group=group, logger=logger, sender=own, resources=resources, encode=encode)
 
         def context_for(message: Message, run: Run) -> Context:
             run.sends = None
@@ -563,6 +579,26 @@ def _around_async(
     return handle_within
 
 
+def _giving(handle: Handle) -> Handle:
+    """What an attempt has sent that goes well becomes outputs of its record."""
+
+    def handle_giving(subject: Any, run: Run) -> None:
+        handle(subject, run)
+        if isinstance(run.sends, AttributedSends):
+            run.sends.give(run)
+
+    return handle_giving
+
+
+def _giving_async(handle: Handle) -> Handle:
+    async def handle_giving(subject: Any, run: Run) -> None:
+        await handle(subject, run)
+        if isinstance(run.sends, AttributedSends):
+            run.sends.give(run)
+
+    return handle_giving
+
+
 @dataclass(frozen=True, slots=True)
 class _Bodies:
     """Of each stage that waits for the user's function, the body that calls it or the one that awaits it."""
@@ -570,16 +606,18 @@ class _Bodies:
     direct: Callable[[Callable[..., Any], Decode], Handle]
     with_context: Callable[[Callable[..., Any], Decode, Callable[[Any, Run], Any]], Handle]
     around: Callable[[Handle, Callable[[Any, Run], Any], Callable[[Any, BaseException | None], None]], Handle]
+    giving: Callable[[Handle], Handle]
     with_steps: Callable[[Composition, Callable[[Any, Run], Any] | None], Handle]
 
 
 _SYNC = _Bodies(
-    _direct, _with_context, _around, lambda steps, context_for: around_sync(steps, context_for, wait_for_sends)
+    _direct, _with_context, _around, _giving, lambda steps, context_for: around_sync(steps, context_for, wait_for_sends)
 )
 _ASYNC = _Bodies(
     _direct_async,
     _with_context_async,
     _around_async,
+    _giving_async,
     lambda steps, context_for: around_async(steps, context_for, wait_for_sends_async),
 )
 

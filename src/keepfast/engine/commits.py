@@ -11,14 +11,15 @@ from typing import Final
 
 from keepfast.core.commit_metadata import METADATA_LIMIT, encode
 from keepfast.core.crash_guard import CrashWatch
-from keepfast.core.errors import Fault, SourceError
+from keepfast.core.errors import Fault, SinkError, SourceError
 from keepfast.core.events import CommitFailed, Committed, Held, Released
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.policies import CommitPolicy
 from keepfast.core.ports import BEGINNING, CommitOutcome, Position, Source
-from keepfast.core.records import TopicPartition
+from keepfast.core.records import Output, TopicPartition
 from keepfast.core.runs import Partition
 from keepfast.engine.events import Events
+from keepfast.engine.forwarding import SendInstead, after_failure
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.logs import get_logger
 
@@ -135,6 +136,7 @@ class Committer:
         self._lanes = lanes
         self._policy: CommitPolicy = plan.commit
         self.each = self._policy.mode == "each"
+        self._exactly_once = plan.exactly_once
         self.under_way = False  # a request: `_sent` says what is in it
         self._topic_ids = topic_ids
         self._dirty: dict[TopicPartition, Partition] = {}
@@ -284,6 +286,8 @@ class Committer:
                 self._singly.pop(place, None)
             position = self._position(partition)
             waiting, partition.awaiting = partition.awaiting, []
+            if position is not None and position.outputs:
+                partition.outputs = []
             if position is None:
                 self._release(waiting)
             else:
@@ -308,10 +312,11 @@ class Committer:
         metadata = (
             encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if wanted else ""
         )
-        if (finished.base, metadata) == partition.committed:
+        outputs = tuple(partition.outputs)
+        if (finished.base, metadata) == partition.committed and not outputs:
             self._stored(partition)
             return None
-        return Position(partition.place, finished.base, metadata)
+        return Position(partition.place, finished.base, metadata, outputs)
 
     @staticmethod
     def _guard(partition: Partition, watch: CrashWatch, base: int) -> str:
@@ -333,6 +338,7 @@ class Committer:
             partition = part.partition
             if partition.live:
                 partition.committed = part.position.offset, part.position.metadata
+                partition.outputs_done(part.position.outputs)
                 partition.ledger.trim()
                 partition.holds.discard(REBALANCE)
                 if self._refused and self._refusals.resolve(partition, now):
@@ -367,11 +373,9 @@ class Committer:
         for place, part in sent.items():  # whatever was not confirmed is not committed
             if not part.partition.live:
                 continue
-            part.partition.awaiting[:0] = part.holders
-            part.partition.committed = (BEGINNING, "")  # it may be stored nevertheless: the state is unknown
-            self._dirty[place] = part.partition
+            self._take_back(part)
             error = errors.get(place)
-            fault = error.fault if error else Fault.RETRY
+            fault = _fault(part.partition, error)
             if fault in OF_ONE_PARTITION and not exact:
                 self._singly[place] = part.partition
                 continue
@@ -406,8 +410,19 @@ class Committer:
             self._failures += 1
             self._not_before = now + min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
 
+    def _take_back(self, part: _Sent) -> None:
+        """What this partition had in a request that failed: the next one has it again."""
+        partition = part.partition
+        partition.awaiting[:0] = part.holders
+        partition.committed = (BEGINNING, "")  # it may be stored nevertheless: the state is unknown
+        partition.outputs_back(part.position.outputs)
+        self._dirty[partition.place] = partition
+
     def _say_less(self, refused: int) -> None:
         """The broker takes less metadata than others do: better a commit that says less than none at all."""
+        if self._exactly_once:
+            self.fatal = _map_does_not_fit()
+            return
         self._room = refused // 2
         log.error(
             "commit_metadata_refused",
@@ -440,3 +455,32 @@ class Committer:
     def _release(self, holders: list[Holder]) -> None:
         for holder in holders:
             self._lanes.release(holder)
+
+
+def _fault(partition: Partition, error: SourceError | None) -> Fault:
+    """Of a letter, or a copy for a retry topic, that the next transaction has in another form, it is a passing one."""
+    if error is None or (error.refused is not None and _sends_instead(partition, *error.refused)):
+        return Fault.RETRY
+    return error.fault
+
+
+def _sends_instead(partition: Partition, output: Output, error: SinkError) -> bool:
+    """A letter, or a copy for a retry topic, was refused: whether the next transaction has it in another form."""
+    if not output.kind:
+        return False
+    step = after_failure(output.kind, output.outgoing, error, failures=1)
+    if not isinstance(step, SendInstead):
+        return False
+    other = Output(step.outgoing, output.kind)
+    partition.outputs[partition.outputs.index(output)] = other
+    partition.output_bytes += other.size - output.size
+    return True
+
+
+def _map_does_not_fit() -> SourceError:
+    """Without it, records above the committed offset would be repeated, with all that they gave."""
+    text = (
+        "The broker refuses the metadata of a commit, and exactly_once depends on it: let the brokers'"
+        f" offset.metadata.max.bytes be {METADATA_LIMIT}, their default, and restart."
+    )
+    return SourceError(text, fault=Fault.FATAL, code="OFFSET_METADATA_TOO_LARGE")

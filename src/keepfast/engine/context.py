@@ -146,6 +146,57 @@ class BufferedSends:
         answered(None)
 
 
+class AttributedSends:
+    """What one attempt has sent, and for which record, until it has gone well. Any thread may send.
+
+    Implements `core.runs.Sends`: there is nothing to wait for, and what an attempt that fails has sent is dropped.
+    """
+
+    __slots__ = ("_closed", "_lock", "_sent")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent: list[tuple[Message | None, Outgoing]] = []
+        self._closed = False
+
+    @classmethod
+    def of(cls, run: Run) -> AttributedSends:
+        """Those of the current attempt, made on first use."""
+        with _first_send:
+            sends = run.sends
+            if not isinstance(sends, AttributedSends):
+                sends = run.sends = cls()
+            return sends
+
+    def add(self, outgoing: Outgoing, record: Message | None) -> bool:
+        """False: the sends are closed, and it was not added."""
+        with self._lock:
+            if not self._closed:
+                self._sent.append((record, outgoing))
+            return not self._closed
+
+    def give(self, run: Run) -> None:
+        """The attempt has gone well: they are outputs of their records. No more are added."""
+        with self._lock:
+            self._closed = True
+            sent, self._sent = self._sent, []
+        for record, outgoing in sent:
+            run.give(run.messages[run.current] if record is None else record, (outgoing,))
+
+    def wait(self) -> SinkError | None:
+        return None
+
+    async def wait_async(self) -> SinkError | None:
+        return None
+
+    def close(self, answered: Callable[[SinkError | None], None]) -> None:
+        """See the protocol."""
+        with self._lock:
+            self._closed = True
+            self._sent = []
+        answered(None)
+
+
 class Sender(Protocol):
     """What `ctx.send` of one consumer does with a record. Chosen once, when the consumer's call is composed."""
 
@@ -186,6 +237,27 @@ class BufferedSender:
     def send(self, outgoing: Outgoing, run: Run) -> bool:
         sends = BufferedSends.of(run)
         return not run.abandoned and sends.add(outgoing if self._prepare is None else self._prepare(outgoing))
+
+
+class TransactionSender:
+    """Implements `Sender`: records wait in `run.sends` until their attempt has gone well; then they are outputs of its
+    record. `prepare` may replace each of them. `record`: the one of a batch that the context is about.
+    """
+
+    __slots__ = ("_prepare", "_record")
+
+    def __init__(self, prepare: Callable[[Outgoing], Outgoing] | None = None, record: Message | None = None) -> None:
+        self._prepare = prepare
+        self._record = record
+
+    def of(self, record: Message) -> TransactionSender:
+        return TransactionSender(self._prepare, record)
+
+    def send(self, outgoing: Outgoing, run: Run) -> bool:
+        sends = AttributedSends.of(run)
+        if self._prepare is not None:
+            outgoing = self._prepare(outgoing)
+        return not run.abandoned and sends.add(outgoing, self._record)
 
 
 class RecordView:

@@ -81,7 +81,12 @@ class Failures:
         self._timers: Timers[FailedRecord] = Timers(_waits)
         self.ready: deque[FailedRecord] = deque()
         self.forwarder = Forwarder(
-            publisher, mailbox, finished=self._forwarded, stays=self._stays_in_place, events=events
+            publisher,
+            mailbox,
+            finished=self._forwarded,
+            stays=self._stays_in_place,
+            events=events,
+            in_transaction=plan.exactly_once,
         )
         self.settling = self.forwarder.settling
         self._counts = counts

@@ -12,7 +12,7 @@ from typing import Final, Literal, assert_never
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.events import PublishFailed
 from keepfast.core.ports import Kept, Mailbox
-from keepfast.core.records import Outgoing, Receipt
+from keepfast.core.records import Outgoing, Output, Receipt
 from keepfast.core.retry_topics import original, shortened
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
@@ -140,7 +140,8 @@ class Forwarder:
     """Publishes the dead letters and the moves of one consumer until each is acknowledged.
 
     `finished` is called when a record is in its topic, with the receipt, or in the spool (dead letters only). If the
-    process dies before the commit that follows, the record is forwarded once more. `stays` is called with a record that
+    process dies before the commit that follows, the record is forwarded once more; with `in_transaction` it becomes
+    part of that commit instead, and is finished at once. `stays` is called with a record that
     is too large for its retry topic, and is no longer forwarded. Until one of them is called the record is in
     `settling`, and its handler does not run again.
     """
@@ -153,7 +154,9 @@ class Forwarder:
         finished: Callable[[ForwardedRecord, Where, Receipt | None], None],
         stays: Callable[[FailedRecord, float], None],
         events: Events,
+        in_transaction: bool = False,
     ) -> None:
+        self._in_transaction = in_transaction
         self._publisher = publisher
         self._mailbox = mailbox
         self._events = events
@@ -241,6 +244,10 @@ class Forwarder:
                 assert_never(other)
 
     def _publish(self, record: ForwardedRecord) -> None:
+        if self._in_transaction:
+            record.failed_record.partition.add_output(Output(record.outgoing, record.kind))
+            self._done(record, "topic")
+            return
         mailbox = self._mailbox
         self._publisher.send(record.outgoing, lambda outcome: mailbox.post(Settled(record, outcome)))
 

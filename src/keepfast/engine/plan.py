@@ -56,6 +56,8 @@ class Plan:
     not_found: NotFound = "final"
     batch: BatchPolicy | None = None
     """The handler takes lists."""
+    exactly_once: bool = False
+    """Commits are transactions, with what the handler sends and with failed records that are forwarded."""
     atomic: bool = False
     """A call of it that fails has changed nothing."""
     buffer: BufferPolicy = field(default_factory=BufferPolicy)

@@ -350,8 +350,9 @@ class Assignment:
             found = {commit.place: commit for commit in commits if commit.offset is not None}
             belongs = {place: self._belongs(commit, now) for place, commit in found.items()}
             starts = {place: self._start(place, found, belongs) for place in places if not belongs.get(place)}
-            self._say(places, found, belongs)
-            chosen = self._begin({place: start for place, start in starts.items() if start is not None})
+            known = {place: start for place, start in starts.items() if start is not None}
+            chosen = self._begin(known)
+            self._say(places, found, belongs, known)
         except SourceError as error:
             log.warning("committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code)
             for place in places:
@@ -430,11 +431,13 @@ class Assignment:
         places: Sequence[TopicPartition],
         found: Mapping[TopicPartition, CommittedOffset],
         belongs: Mapping[TopicPartition, bool | None],
+        begun: Mapping[TopicPartition, _Start],
     ) -> None:
+        """Of those whose commit was about a former topic, only once they begin again."""
         for place in places:
             if place in belongs and belongs[place] is None:
                 log.warning("topic_id_unknown", place=str(place), consequence="it waits for the brokers' answer")
-            elif place in belongs and not belongs[place]:
+            elif place in belongs and place in begun:
                 self._report_reset(place, found[place].offset or 0, "topic_recreated")
 
     def _resume(self, found: CommittedOffset) -> Position:

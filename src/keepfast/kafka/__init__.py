@@ -4,9 +4,18 @@ Everything here implements `core.ports`; a `KafkaError` never leaves this packag
 """
 
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
-from keepfast.kafka.config import Connection, Consuming, Producing, admin_properties, sink_properties, source_properties
+from keepfast.kafka.config import (
+    Connection,
+    Consuming,
+    Producing,
+    admin_properties,
+    sink_properties,
+    source_properties,
+    transaction_properties,
+)
 from keepfast.kafka.sink import KafkaSink
 from keepfast.kafka.source import KafkaSource
+from keepfast.kafka.transactions import TransactionalSource
 
 __all__ = [
     "Connection",
@@ -16,7 +25,9 @@ __all__ = [
     "KafkaSource",
     "Producing",
     "TopicFacts",
+    "TransactionalSource",
     "admin_properties",
     "sink_properties",
     "source_properties",
+    "transaction_properties",
 ]

@@ -130,6 +130,23 @@ def sink_properties(connection: Connection, producing: Producing | None = None) 
     return _merged(defaults, connection, fixed)
 
 
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""After a crash, readers and the next owner of the partitions wait for so long, and for the broker's next look."""
+
+
+def transaction_properties(connection: Connection, group: str, member: str) -> Properties:
+    """For the producer of a consumer whose commits are transactions. `member` tells its processes apart."""
+    fixed: Properties = {
+        "transactional.id": f"{group}.{member}",
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        # The next transaction is tried again and again until the broker has ended the last one.
+        "retry.backoff.ms": 5,
+        "retry.backoff.max.ms": 100,
+    }
+    return {**sink_properties(connection, Producing(delivery_timeout_ms=TRANSACTION_TIMEOUT_MS)), **fixed}
+
+
 def admin_properties(connection: Connection) -> Properties:
     """For `KafkaAdmin`."""
     return _merged({"reconnect.backoff.max.ms": 1_000}, connection, {})

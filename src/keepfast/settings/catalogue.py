@@ -93,7 +93,7 @@ CONSUMER: Final = Section(
     classes=(ConsumerSettings, TimeoutPolicy, TimingPolicy),
     per_consumer=True,
     merged=frozenset({"rules", "retries"}),
-    code_only=frozenset({"idempotent", "atomic"}),
+    code_only=frozenset({"idempotent", "atomic", "exactly_once"}),
     one_consumer=frozenset({"topics", "pattern", "group", "entity"}),
 )
 COMMIT: Final = _of_consumers(CommitPolicy, "When offsets are committed.", shorthand="mode")

@@ -28,6 +28,8 @@ POLL_MARGIN_MS: Final = 210_000
 BROKERS_OWN: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignor")
 """Under KIP-848 the broker decides these, and the client refuses them."""
 
+TRANSACTION_EVERY_S: Final = 0.1
+
 P = TypeVar("P")
 
 
@@ -153,12 +155,30 @@ class ConsumerBuilder:
 
     def _commit(self) -> CommitPolicy | None:
         values = self._resolver.section(catalogue.COMMIT, self._name)
-        if values["mode"].value == "interval" and not self._value("idempotent"):
+        if self._value("exactly_once"):
+            values = self._in_transactions(values)
+        elif values["mode"].value == "interval" and not self._value("idempotent"):
             self.problems.append(
                 f"commit.mode is interval ({values['mode'].origin}), so a crash repeats records that were finished. Set"
                 " idempotent=True in code if the handler can bear that, or use commit.mode each."
             )
         return self._policy(CommitPolicy, values)
+
+    def _in_transactions(self, values: dict[str, Sourced]) -> dict[str, Sourced]:
+        """A transaction costs more than a commit: many records share one, unless it was chosen otherwise."""
+        isolation = self._own["isolation_level"]
+        if isolation.value != "read_committed":
+            self.problems.append(
+                f"isolation_level is {isolation.value} ({isolation.origin}), and with exactly_once offsets of open"
+                " transactions would be taken for none; leave it at read_committed."
+            )
+        defaults = {"mode": "interval", "every_s": TRANSACTION_EVERY_S}
+        chosen = values["mode"].origin != DEFAULT
+        return values | {
+            name: Sourced(value, DEFAULT)
+            for name, value in defaults.items()
+            if values[name].origin == DEFAULT and not chosen
+        }
 
     def _retry_topics(self, topics: tuple[str, ...], group: str, retry: RetryPolicy | None) -> RetryTopics | None:
         values = self._resolver.section(catalogue.RETRY_TOPICS, self._name)

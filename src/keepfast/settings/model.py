@@ -196,6 +196,13 @@ class ConsumerSettings(Policy):
         Derived("32 threads or 256 coroutines; by partition, one for each at most"),
     ] = None
     idempotent: Annotated[bool, Doc("The handler may see a record twice without harm.")] = False
+    exactly_once: Annotated[
+        bool,
+        Doc(
+            "`ctx.send`, dead letters, moves to retry topics and the offset of a record are one Kafka transaction, each"
+            " 0.1 s: readers of the outputs (read_committed) see each once."
+        ),
+    ] = False
     atomic: Annotated[bool, Doc("A call of a batch handler that fails has changed nothing.")] = False
     tombstones: Annotated[
         Literal["dead-letter", "discard"], Doc("What happens to null values that the handler does not take.")

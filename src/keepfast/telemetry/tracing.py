@@ -102,6 +102,10 @@ class Tracing:
         """A sink that adds the current trace context to what handlers send, unless they set one themselves."""
         return _ContextSink(sink)
 
+    def with_context(self, outgoing: Outgoing) -> Outgoing:
+        """The record with the current trace context, unless it has one."""
+        return _with_context(outgoing)
+
     def on_event(self, event: Event) -> None:
         """Implements `core.events.Observer`: the verdict on a failed attempt ends its span."""
         if not isinstance(event, RecordFailed):
@@ -171,15 +175,19 @@ class _ContextSink:
     inner: Sink
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        if not any(name in CONTEXT_HEADERS for name, _ in outgoing.headers):
-            carrier: dict[str, str] = {}
-            _otel().inject(carrier)
-            added = tuple((name, value.encode()) for name, value in carrier.items())
-            outgoing = replace(outgoing, headers=(*outgoing.headers, *added))
-        self.inner.send(outgoing, delivered)
+        self.inner.send(_with_context(outgoing), delivered)
 
     def close(self, timeout_s: float) -> None:
         self.inner.close(timeout_s)
+
+
+def _with_context(outgoing: Outgoing) -> Outgoing:
+    if any(name in CONTEXT_HEADERS for name, _ in outgoing.headers):
+        return outgoing
+    carrier: dict[str, str] = {}
+    _otel().inject(carrier)
+    added = tuple((name, value.encode()) for name, value in carrier.items())
+    return replace(outgoing, headers=(*outgoing.headers, *added))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ _FOR_TESTS: dict[str, str] = {
     "metadata.max.idle.interval.ms": "5000",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    # Transactions of processes that were killed end soon after their timeout.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "share.coordinator.state.topic.num.partitions": "1",
 }
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import uuid4
 
-from keepfast.kafka import Connection, Consuming, KafkaSource, source_properties
+from keepfast.kafka import (
+    Connection,
+    Consuming,
+    KafkaSource,
+    TransactionalSource,
+    source_properties,
+    transaction_properties,
+)
 from keepfast.settings import ConsumerSettings, KafkaSettings
 from keepfast.wiring.cluster import ClusterFacts
 
@@ -46,7 +54,11 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
 def source_of(own: ConsumerSettings, kafka: KafkaSettings, cluster: ClusterFacts) -> KafkaSource:
     """The consuming client of a consumer, with the group protocol that its settings and the cluster allow."""
     connection, consuming = connection_of(kafka), consuming_of(own)
-    if own.group_protocol != "auto" or cluster.embedded:
-        return KafkaSource(source_properties(connection, consuming))
-    newer = replace(consuming, group_protocol="consumer")
-    return KafkaSource(source_properties(connection, newer), classic=source_properties(connection, consuming))
+    properties, classic = source_properties(connection, consuming), None
+    if own.group_protocol == "auto" and not cluster.embedded:
+        newer = replace(consuming, group_protocol="consumer")
+        properties, classic = source_properties(connection, newer), properties
+    if not own.exactly_once:
+        return KafkaSource(properties, classic=classic)
+    producer = transaction_properties(connection, own.group, own.group_instance_id or uuid4().hex)
+    return TransactionalSource(properties, producer=producer, classic=classic)

@@ -94,6 +94,7 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         unknown_errors=own.unknown_errors,
         not_found=own.not_found,
         batch=own.batch,
+        exactly_once=own.exactly_once,
         atomic=own.atomic,
         buffer=own.buffer,
         sweep=own.max_poll_records,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from zlib import crc32
 
 from keepfast.core.ports import CommittedOffset, Position
-from keepfast.core.records import Headers, TopicPartition
+from keepfast.core.records import Headers, Outgoing, TopicPartition
 from keepfast.testing.fakes.clock import SimClock, Timer
 from keepfast.testing.fakes.coordinator import Group, Identity
 from keepfast.testing.fakes.faults import CommitFault, Faults
@@ -58,6 +59,7 @@ class FakeBroker:
         self._former_ids: dict[str, tuple[str, float]] = {}  # topic → its id before, and when that ended
         self._groups: dict[str, Group] = {}
         self._watchers: list[Watcher] = []
+        self.write_output: Callable[[Outgoing], object] = self.write
         self._thaws: Timer | None = None
 
     def create_topic(self, name: str, partitions: int = 1) -> Topic:
@@ -195,9 +197,32 @@ class FakeBroker:
         if fault is CommitFault.PARTIAL and answers:
             unlucky = self.rng.randrange(len(answers))
             answers[unlucky] = PositionAnswer(answers[unlucky].position, self.faults.retry_code())
+        if any(position.outputs for position in positions):
+            answers = self._in_transaction(answers)
         for answer in answers:
             self._store(group, who, answer)
         return Failure(self.faults.retry_code()) if fault is CommitFault.APPLIED else answers
+
+    def _in_transaction(self, answers: list[PositionAnswer]) -> list[PositionAnswer]:
+        """All of it or nothing: if nothing is wrong with any position and any output, the outputs are written."""
+        code = next((answer.code for answer in answers if answer.code), "")
+        if not code and self.faults.sends.take() is not None:
+            code = self.faults.retry_code()
+        if code:
+            self.trace.fault("transaction_aborted")
+            return [PositionAnswer(answer.position, code) for answer in answers]
+        for answer in answers:
+            for output in answer.position.outputs:
+                self.write_output(output.outgoing)
+        return answers
+
+    def write(self, outgoing: Outgoing) -> None:
+        """Write an output of a transaction at once; `write_output` may be another function that does."""
+        count = self.partitions(outgoing.topic) or 0
+        partition = outgoing.partition if outgoing.partition is not None else crc32(outgoing.key or b"") % count
+        place = TopicPartition(outgoing.topic, partition)
+        headers, at_ms = outgoing.headers, outgoing.timestamp_ms
+        self.produce(place, value=outgoing.value, key=outgoing.key, headers=headers, timestamp_ms=at_ms)
 
     def committed(self, group: Group, places: Sequence[TopicPartition]) -> Failure | list[CommittedOffset]:
         """Handle one OffsetFetch."""

@@ -32,7 +32,10 @@ class _Request:
 
 
 class Commits:
-    """`unanswered` counts requests the broker has not answered; `under_way` says whether the listener waits for one."""
+    """`unanswered` counts requests the broker has not answered; `under_way` says whether the listener waits for one.
+
+    `unknown` is called if a transaction has no answer: nothing of it may be sent again.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,9 @@ class Commits:
         *,
         group: Group,
         answered: Callable[[], None],
+        unknown: Callable[[], None],
     ) -> None:
+        self._unknown = unknown
         self._process = process
         self._broker = broker
         self._channel = channel
@@ -140,6 +145,9 @@ class Commits:
     def _on_answer(self, request: _Request, answer: Failure | list[PositionAnswer]) -> None:
         self.unanswered -= 1
         if self._request is request:
+            if isinstance(answer, Failure) and any(position.outputs for position in request.positions):
+                self._broker.trace.fault("transaction_unknown")
+                self._unknown()
             self._operations.append(CommitOp(_outcome(request.positions, answer)))
         self._answered()
 

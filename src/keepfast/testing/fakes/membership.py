@@ -151,6 +151,12 @@ class Membership:
         if who.member_id and (self._instance_id is None or why != "left"):
             self._send_leave(who, why)
 
+    def renew(self) -> None:
+        """The client is replaced: its partitions are lost, and a new one joins."""
+        if self.member_id:
+            self._send_leave(self.identity(), "renewed")
+            self._lose()
+
     def _send_leave(self, who: Identity, why: str) -> None:
         timeout_s = self._broker.settings.request_timeout_s
         self._channel.send(lambda respond: self._group.leave(who, why, respond), lambda _: None, timeout_s=timeout_s)

@@ -57,6 +57,7 @@ class FakeSource:
             self._operations,
             group=self._group,
             answered=self._membership.commit_answered,
+            unknown=self._membership.renew,
         )
         self._listener: Listener | None = None
         self._listener_error: Exception | None = None

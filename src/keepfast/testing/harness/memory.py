@@ -222,6 +222,7 @@ class Memory:
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
         self.sink = TestSink(self._world, partitions)
+        self._world.broker.write_output = self.sink.write
         for topic in topics:
             self._admin.create_topic(topic, partitions=partitions, timeout_s=0.0)
         cluster = preflight(self._admin, self._needs, wait=False)

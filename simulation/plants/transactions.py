@@ -1,0 +1,78 @@
+"""Plants in what a transaction has in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from keepfast.core.records import Message, Output
+from keepfast.core.runs import Partition, Run
+from keepfast.engine import calls
+from keepfast.engine.commits import Committer
+from keepfast.engine.context import AttributedSends
+from keepfast.testing.fakes.membership import Membership
+from simulation.plants.plant import Patch, plant
+
+
+@plant
+def produces_what_a_failed_attempt_has_sent(patch: Patch) -> None:
+    def giving_async(handle: calls.Handle) -> calls.Handle:
+        async def handle_giving(subject: Any, run: Run) -> None:
+            try:
+                await handle(subject, run)
+            finally:
+                if isinstance(run.sends, AttributedSends):
+                    run.sends.give(run)
+
+        return handle_giving
+
+    bodies = calls._ASYNC
+    patch.set(
+        calls,
+        "_ASYNC",
+        calls._Bodies(bodies.direct, bodies.with_context, bodies.around, giving_async, bodies.with_steps),
+    )
+
+    def take_outputs(self: Partition, run: Run, messages: Sequence[Message]) -> None:
+        for _, outgoing in run.outputs:
+            self.add_output(Output(outgoing))
+
+    patch.set(Partition, "take_outputs", take_outputs)
+
+
+@plant
+def forgets_the_outputs_of_a_transaction_that_was_aborted(patch: Patch) -> None:
+    patch.set(Partition, "outputs_back", lambda self, outputs: None)
+
+
+@plant
+def keeps_the_outputs_of_a_transaction_that_was_committed(patch: Patch) -> None:
+    def outputs_done(self: Partition, outputs: Sequence[Output]) -> None:
+        self.outputs_back(outputs[:1])
+
+    patch.set(Partition, "outputs_done", outputs_done)
+
+
+@plant
+def takes_a_transaction_of_which_nothing_is_known_for_one_that_was_aborted(patch: Patch) -> None:
+    patch.set(Membership, "renew", lambda self: None)
+
+
+@plant
+def forgets_the_outputs_of_a_record_that_failed_before(patch: Patch) -> None:
+    def take_outputs(self: Partition, run: Run, messages: Sequence[Message]) -> None:
+        if run.failed_record is None:
+            before(self, run, messages)
+
+    before = patch.set(Partition, "take_outputs", take_outputs)
+
+
+@plant
+def commits_outputs_of_records_that_are_not_finished(patch: Patch) -> None:
+    def position(self: Committer, partition: Partition) -> Any:
+        for run in partition.running:
+            if isinstance(run.sends, AttributedSends):
+                partition.outputs += [Output(outgoing) for _, outgoing in run.sends._sent]
+        return before(self, partition)
+
+    before = patch.set(Committer, "_position", position)
