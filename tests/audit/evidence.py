@@ -175,8 +175,8 @@ LETTER_NAMES: Final = by(
     "core/policies.py", "core/test_names.py::test_the_patterns_of_the_texts_can_be_written", _DEFAULTS
 )
 REPLAYED: Final = by(
-    "desk/replay.py",
-    "desk/test_replay.py::test_a_replay_sends_exactly_the_original_bytes",
+    "desk/run.py",
+    "deadletters/test_writing.py::test_a_replayed_record_is_the_original_and_a_header_of_ours",
     "cli/test_dlq_replay.py::test_only_what_was_chosen_is_sent",
 )
 BURIED_AGAIN: Final = by(
@@ -184,7 +184,7 @@ BURIED_AGAIN: Final = by(
     "deadletters/test_publisher.py::test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on",
 )
 CAUSES: Final = by(
-    "desk/causes.py", "desk/test_causes_and_masking.py::test_letters_are_counted_by_cause_the_most_frequent_first"
+    "desk/causes.py", "desk/test_causes_and_masking.py::test_cases_are_counted_by_cause_the_most_frequent_first"
 )
 
 # -- commits, order, groups

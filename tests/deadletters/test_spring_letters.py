@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.records import Outgoing
+from keepfast.core.replays import ReplayMark
+from keepfast.deadletters import ours
 from keepfast.deadletters.reading import read
-from keepfast.desk.letter_topic import stored_letter
-from keepfast.desk.planning import ReplayPolicy, ReplayRouter
 from tests.support.letters import filed
 from tests.support.spring import CREATED_MS, FAILED_MS, OWN, SpringHeaders, letters
 
@@ -30,14 +29,8 @@ def test_a_letter_of_spring_is_read_and_its_record_is_replayed_byte_for_byte(nam
     )
     assert found.error_message.endswith(written.message)
     assert found.stack_trace
-    topics = {"deal.events": 12}
-    sent = ReplayRouter(ReplayPolicy(), partitions_of=topics.get, letters_in="deal.events-dlt").route(
-        stored_letter(record)
-    )
-    assert isinstance(sent, Outgoing)
-    assert (sent.topic, sent.partition, sent.key, sent.value) == ("deal.events", 7, b"k\x00", b"\x00raw\xff")
-    assert tuple(sent.headers)[: len(OWN)] == OWN
-    assert {name for name, _ in tuple(sent.headers)[len(OWN) :]} == {"keepfast-replay-count", "keepfast-letter-id"}
+    sent = ours.for_replay(found, ReplayMark("case", "run", 1))
+    assert tuple(sent) == (*OWN, ("keepfast-replay", b"case;run;1"))
 
 
 def test_the_time_of_the_failure_is_that_of_the_retry_topics() -> None:
@@ -66,8 +59,7 @@ def test_general_names_of_spring_cloud_stream_stay_where_it_did_not_write_the_le
 
 def test_a_record_that_was_replayed_before_is_counted_also_where_spring_wrote_its_next_letter() -> None:
     replayed = SpringHeaders()
-    replayed.add("keepfast-replay-count", b"2")
-    replayed.add("keepfast-letter-id", b"shop.orders/deal.events/7/3")
+    replayed.add("keepfast-replay", b"shop.orders/deal.events/7/3;run;2")
     found = read(filed(b"", tuple(replayed.failed("kafka_dlt-").origin("kafka_dlt-", "deal.events", 7, 9).found)))
     assert (found.headers, found.replay_count) == (OWN, 2)
     assert found.replayed_from == "shop.orders/deal.events/7/3"

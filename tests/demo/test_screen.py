@@ -15,12 +15,12 @@ from rich.console import Console
 
 from keepfast.cli.terminal import console
 from keepfast.core import events
-from keepfast.core.records import TopicPartition
+from keepfast.core.records import RecordPlace, TopicPartition
 from keepfast.core.verdicts import DeadLetter, RetryAfter
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
-from keepfast.desk.letter_causes import LetterCause
+from keepfast.desk import CaseState, Cause
 from keepfast.supervisor.supervisor import ChildExited, ChildStarted
 from keepfast.telemetry.event_log import event_line
 
@@ -73,12 +73,31 @@ LOSING = replace(
 )
 
 
+CAUSE = Cause(
+    fingerprint="abcdef123456",
+    error_type="ValueError",
+    message="bad",
+    place="",
+    fields=(),
+    classification="",
+    counts={CaseState.OPEN: 7},
+    failed_again=0,
+    first_ms=0,
+    last_ms=0,
+    codes={},
+    groups={},
+    topics={},
+    dlqs={},
+    sample=RecordPlace("shop.order.dlq", 0, 0),
+)
+
+
 def note(view: ScreenView, account: Account) -> None:
     picture = Picture(sent=10, committed=5, at_s=9.0)
     for event in EVENTS:
         picture.take(json.loads(event_line(event)), lambda about, text, mood: view.note(Note(1.0, about, text, mood)))
         view.show(picture)
-    view.causes("shop.order.dlq", [LetterCause("abcdef123456", "ValueError", "bad", "0:0", count=7)], {"abcdef123456"})
+    view.causes("shop.order.dlq", [CAUSE], {"abcdef123456"})
     view.account(account)
 
 

@@ -44,7 +44,7 @@ def test_with_topics_each_command_is_about_them(kafka: TopicAdmin, stem: str, tm
     shown = keepfast("offsets", "show", "shop:app", "--json", cwd=tmp_path, **where)
     assert [one["committed"] for one in json.loads(shown.stdout)["partitions"]] == [1]
     assert f"{name} has 1 partition" in keepfast("doctor", "shop:app", cwd=tmp_path, **where).stdout
-    letters = keepfast("dlq", "list", "--app", "shop:app", cwd=tmp_path, **where)
+    letters = keepfast("dlq", "causes", "--app", "shop:app", cwd=tmp_path, **where)
     assert letters.returncode == 0, letters.stderr
 
 

@@ -31,7 +31,8 @@ def environment(**more: str) -> dict[str, str]:
     dropped = ("KEEPFAST_", "KAFKA_", "RETRY_", "MAX_RETR", "NO_COLOR", "FORCE_COLOR")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     # Somebody's `keepfast dev` that runs on this machine is not for a test to find.
-    return {**kept, "XDG_RUNTIME_DIR": str(Path(tempfile.gettempdir(), f"keepfast-test-{os.getpid()}")), **more}
+    own = str(Path(tempfile.gettempdir(), f"keepfast-test-{os.getpid()}"))
+    return {**kept, "XDG_RUNTIME_DIR": own, "XDG_CACHE_HOME": own, **more}
 
 
 def keepfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -50,7 +50,7 @@ def demo(*, debug: bool, **options: Any) -> None:
     \b
       keepfast demo
       keepfast demo --kafka --records 20000
-      keepfast demo --stay     then, in another terminal: keepfast dlq list shop.order.dlq --brokers …
+      keepfast demo --stay     then, in another terminal: keepfast dlq causes shop.order.dlq --brokers …
 
     \b
     Exit codes: 0 every order is accounted for, 1 orders are lost or wrong, 3 the broker did not start,
@@ -147,7 +147,7 @@ def _wait(brokers: str, desk: str, *, as_json: bool) -> None:
     write(f"\nBroker and consumer keep running at {brokers} until Ctrl-C.")
     write(desk)
     write("In another terminal:")
-    write(f"  keepfast dlq list shop.order.dlq --brokers {brokers}")
+    write(f"  keepfast dlq causes shop.order.dlq --brokers {brokers}")
     order = '{"id": "mine", "name": "Ada", "city": "Oslo"}'
     write(f"  keepfast send shop.order.v1 '{order}' --key me --brokers {brokers}")
     try:

@@ -57,7 +57,7 @@ def dev(
     \b
     In another, which finds the broker by itself:
       keepfast send orders.payment.v1 '{"id": "a1", "amount": 12}'
-      keepfast dlq list orders.payment.dlq
+      keepfast dlq causes orders.payment.dlq
     """
     if partitions != EMBEDDED_PARTITIONS and not kafka:
         raise click.UsageError("The embedded broker has 4 partitions per topic: omit --partitions, or add --kafka.")

@@ -1,31 +1,36 @@
-"""The steps of `keepfast dlq replay`: plan, confirm, send, report."""
+"""`keepfast dlq replay`, `edit`, `resume`, `pause` and `cancel`: plan, confirm, send, report."""
 
 from __future__ import annotations
 
-import shlex
+import difflib
+import importlib
+import json
 import signal
-import threading
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
+from typing import Any, Literal
 
 import click
 
-from keepfast.cli.dlq_options import DlqCluster, option_words
+from keepfast.cli import dlq_view as view
+from keepfast.cli.connection import connection_options, exit_on_interrupt
+from keepfast.cli.dlq_options import OffsetsOption, filter_of, filter_options, open_desk
+from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress, confirmed
-from keepfast.core.errors import SourceError
-from keepfast.desk.letter_topic import LetterTopic, ReadStopped
-from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPlan, ReplayPolicy, ReplayRouter, plan
-from keepfast.desk.replay import Replay, Replayed
-from keepfast.desk.selection import Offsets, Selection
-from keepfast.kafka.config import Producing, admin_properties, sink_properties
-from keepfast.kafka.groups import KafkaGroups
-from keepfast.kafka.sink import KafkaSink
+from keepfast.core.errors import ConfigError, KeepfastError
+from keepfast.core.records import Record, RecordPlace
+from keepfast.desk import CaseFilter, CaseState, Desk, ReplayPlan, ReplayPolicy, RunFact, RunProgress, Transform
+from keepfast.desk.case_filter import Offsets
+from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT
+from keepfast.desk.masking import shape
+from keepfast.desk.run import record_of
 from keepfast.telemetry.clean import clean_text
 
 EXIT_PARTIAL, EXIT_STOPPED = 1, 130
-GROUPS_TIMEOUT_S = 10.0
 MAX_SHOWN = 20
 
 
@@ -41,151 +46,448 @@ class Rate(click.ParamType[float]):
             self.fail(f"{value!r} is not a rate; write 100/s", param, ctx)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRequest:
-    """The selection, policy and options of a replay."""
-
-    selection: Selection
-    policy: ReplayPolicy
-    target: str | None
-    brokers: str | None
-    dry_run: bool
-    yes: bool
-
-    def command(self, topic: str, offsets: tuple[Offsets, ...]) -> str:
-        """The command that replays these offsets with the same options."""
-        policy = self.policy
-        words = ["keepfast", "dlq", "replay", topic]
-        for option, value in (("--app", self.target), ("--brokers", self.brokers), ("--topic", policy.topic)):
-            words += [option, shlex.quote(value)] if value is not None else []
-        words += option_words(self.selection, offsets)
-        words += [f"--rate {policy.rate_per_s:g}/s"] if policy.rate_per_s is not None else []
-        words += [f"--max-replays {policy.max_replays}"] if policy.max_replays != DEFAULT_MAX_REPLAYS else []
-        words += ["--to group"] if policy.to == "group" else []
-        words += ["--keep-timestamp"] * policy.keep_timestamp + ["--inexact"] * policy.inexact
-        return " ".join(words)
-
-
-def replay_letters(cluster: DlqCluster, request: ReplayRequest) -> int:
-    """Replay and return the exit code. Raises ConfigError, StartError or SourceError before anything is sent."""
-    with cluster.browser() as browser:
-        with cluster.reading(cluster.topic):
-            source = LetterTopic(browser, cluster.topic, request.selection)
-        stop = threading.Event()
-        router = _router(cluster, request)
-        try:
-            with _on_signals(stop.set):
-                replay_plan = plan(source, router, stop.is_set)
-        except ReadStopped:
-            click.echo("Stopped before anything was sent.", err=True)
-            return EXIT_STOPPED
-        _print_plan(replay_plan, source, request)
-        if not replay_plan.records:
-            click.echo("Nothing to replay.")
-            if not (replay_plan.left_out or source.selection.is_everything):
-                click.echo(f"No letter matches; for causes and codes: keepfast dlq list {cluster.topic}", err=True)
-            return EXIT_PARTIAL if replay_plan.left_out else 0
-        _warn_about_readers(cluster, replay_plan)
-        if request.dry_run:
-            click.echo("Dry run: nothing was sent.")
-            return 0
-        if not request.yes and not confirmed(f"Send {_records(replay_plan.records)}?"):
-            click.echo("Nothing was sent.", err=True)
-            return EXIT_PARTIAL
-        return _send(source, router.again(), cluster, request, replay_plan)
+def _policy_options(command: Any) -> Any:
+    for option in (
+        click.option("--why", default="", help="The reason, for the audit."),
+        click.option(
+            "--inexact", is_flag=True, help="Include foreign JSON letters that do not contain the exact original bytes."
+        ),
+        click.option(
+            "--keep-timestamp",
+            is_flag=True,
+            help="Keep the original timestamps; the topic's retention applies to them.",
+        ),
+        click.option("--again", is_flag=True, help="Include cases that are being replayed, or are resolved."),
+        click.option(
+            "--max-replays",
+            type=click.IntRange(1),
+            help=f"Leave out cases that were replayed this often; {DEFAULT_REPLAY_LIMIT} unless set otherwise.",
+        ),
+        click.option("--topic", "other", metavar="OTHER", help="Send to this topic, partitioned by key."),
+        click.option(
+            "--to",
+            type=click.Choice(["topic", "group"]),
+            help="Who gets the records: every group that reads the topic, or only the case's group, through"
+            " <topic>.<group>.replay. Must be chosen if other groups read the topic.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
-def _router(cluster: DlqCluster, request: ReplayRequest) -> ReplayRouter:
-    return ReplayRouter(
-        request.policy,
-        partitions_of=cluster.partitions_of,
-        letters_in=cluster.topic,
-        retry_topics_of=cluster.retry_topics_of,
-    )
+@click.command(short_help="Send records back, in order and once.")
+@click.argument("topic", required=False)
+@connection_options
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="All open cases.")
+@_policy_options
+@click.option("--rate", type=Rate(), help="Limit, such as 100/s.")
+@click.option(
+    "--canary", type=click.IntRange(0), default=0, help="Send so many first; the rest if all of them succeed."
+)
+@click.option("--stop-if-failing", type=float, metavar="PERCENT", help="Stop when more than so many fail again.")
+@click.option("--transform", metavar="MODULE:FUNCTION", default="", help="Change each record before it is sent.")
+@click.option("--reveal", is_flag=True, help="With --transform: show the difference with values.")
+@click.option("--wait", is_flag=True, help="Wait until every record is processed, and say what became of them.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the plan, or the run.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def replay(
+    topic: str | None,
+    target: str | None,
+    brokers: str | None,
+    *,
+    debug: bool,
+    everything: bool,
+    to: Literal["topic", "group"] | None,
+    other: str | None,
+    max_replays: int | None,
+    again: bool,
+    keep_timestamp: bool,
+    inexact: bool,
+    why: str,
+    rate: float | None,
+    canary: int,
+    stop_if_failing: float | None,
+    transform: str,
+    reveal: bool,
+    wait: bool,
+    dry_run: bool,
+    as_json: bool,
+    yes: bool,
+    **filters: Any,
+) -> None:
+    """Send records back: the original key, value and headers, byte for byte, to the original topic and partition.
 
+    The selection is frozen: letters that arrive later do not join. Records of one key keep their order. Each record and
+    the note that it was sent are one Kafka transaction, so a run that was killed can be resumed without a duplicate.
+    The header keepfast-replay is added; the consumer reports by it what became of the record, so that its case is
+    resolved, or open again with a new letter.
 
-def _print_plan(replay_plan: ReplayPlan, source: LetterTopic, request: ReplayRequest) -> None:
-    if replay_plan.records:
-        took_s = replay_plan.duration_s(request.policy.rate_per_s)
-        how_long = "" if took_s is None else f", about {took_s:,.0f} s at {request.policy.rate_per_s:g}/s"
-        click.echo(
-            f"{_records(replay_plan.records)} of {source.topic} to send ({replay_plan.bytes:,} bytes{how_long}):"
+    \b
+      keepfast dlq replay orders.payment.dlq --error-type TimeoutError --dry-run
+      keepfast dlq replay orders.payment.dlq --cause 5f2a --canary 10 --stop-if-failing 5
+      keepfast dlq replay orders.payment.dlq --all --transform repair:add_currency --dry-run
+
+    \b
+    Exit codes: 0 all planned records are sent (with --wait: and processed), 1 not all (the output says what is left),
+    2 usage, 3 broker or topic missing, 130 stopped by a signal (the output says how to continue).
+    """
+    # long: one parameter for each option
+    where = filter_of(filters)
+    if everything and not where.is_everything:
+        raise click.UsageError("--all excludes filters: omit the filters, or omit --all.")
+    if not everything and where.is_everything and not where.states:
+        raise click.UsageError("Select cases with --cause, --error-type, --offsets, …, or use --all.")
+    with report_errors(debug=debug), open_desk(topic, target, brokers) as desk:
+        policy = ReplayPolicy(
+            to=to,
+            topic=other,
+            limit=max_replays or desk.options.replay_limit,
+            again=again,
+            keep_timestamp=keep_timestamp,
+            inexact=inexact,
+            rate_per_s=rate,
+            canary=canary,
+            stop_if_failing=stop_if_failing,
+            transform=transform,
         )
-    for name, count in replay_plan.destinations.most_common(MAX_SHOWN):
-        click.echo(f"  {count:,} to {name}, {_destination(request.policy)}")
-    if len(replay_plan.destinations) > MAX_SHOWN:
-        click.echo(f"  and to {len(replay_plan.destinations) - MAX_SHOWN:,} more topics")
-    if replay_plan.copies:
-        click.echo(f"{replay_plan.copies:,} more letters contain the same records; each record is sent once.")
-    if replay_plan.left_out:
-        click.echo(f"{replay_plan.left_out:,} skipped:")
-    for reason, count in replay_plan.excluded.most_common(MAX_SHOWN):
+        function = load_transform(transform) if transform else None
+        code = _replay(
+            desk, where, policy, function, why, reveal=reveal, wait=wait, dry_run=dry_run, json_=as_json, yes=yes
+        )
+    sys.exit(code)
+
+
+def _replay(
+    desk: Desk,
+    where: CaseFilter,
+    policy: ReplayPolicy,
+    transform: Transform | None,
+    why: str,
+    *,
+    reveal: bool,
+    wait: bool,
+    dry_run: bool,
+    json_: bool,
+    yes: bool,
+) -> int:
+    plan = desk.plan(where, policy)
+    if json_ and dry_run:
+        click.echo(json.dumps(plan_fields(plan)))
+        return 0
+    if not json_:
+        print_plan(plan)
+    if transform is not None and not json_:
+        _print_changes(desk, plan, transform, reveal=reveal)
+    if not plan.items:
+        click.echo("Nothing to replay.", err=json_)
+        return EXIT_PARTIAL if plan.left_out else 0
+    if dry_run:
+        click.echo("Dry run: nothing was sent.")
+        return 0
+    plan = _chosen(desk, plan, where)
+    if not yes and not confirmed(f"Send {_records(plan.records)}?"):
+        click.echo("Nothing was sent.", err=True)
+        return EXIT_PARTIAL
+    return _run(desk, desk.start(plan, why=why), transform, wait=wait, json_=json_)
+
+
+def _chosen(desk: Desk, plan: ReplayPlan, where: CaseFilter) -> ReplayPlan:
+    """Ask who gets the records, if other groups read them. Raises UsageError without a terminal."""
+    if not plan.must_choose:
+        return plan
+    if not sys.stdin.isatty():
+        raise click.UsageError(plan.choice)
+    click.echo(plan.choice)
+    to = click.prompt("Send to", type=click.Choice(["topic", "group"]))
+    return desk.plan(where, replace(plan.policy, to="group" if to == "group" else "topic"))
+
+
+def _run(desk: Desk, fact: RunFact, transform: Transform | None, *, wait: bool, json_: bool) -> int:
+    progress = Progress(fact.total, done="sent")
+    last = ""
+
+    def report(now: RunProgress) -> None:
+        nonlocal last
+        progress(now.run.sent)
+        if now.waiting and now.waiting != last:
+            click.echo(_WAITING[now.waiting], err=True)
+        last = now.waiting
+
+    run = desk.replayer(fact, transform=transform, progress=report)
+    with _on_signals(run.stop):
+        fact = run.execute()
+        progress.end(fact.sent)
+        if wait and fact.status == "done":
+            _wait_for_results(desk, fact, lambda: run.stopped)
+    return _print_result(desk, fact, run.errors, wait=wait, json_=json_)
+
+
+_WAITING = {
+    "paused": "Paused; `keepfast dlq resume RUN` continues.",
+    "canary": "Waiting until the first records are processed.",
+    "consumers": "The desk's topic is new: waiting until running consumers have noticed it (35 s, once).",
+}
+
+
+def _wait_for_results(desk: Desk, fact: RunFact, stopped: Callable[[], bool]) -> None:
+    """Until no case of the run is being replayed."""
+    import time
+
+    progress = Progress(fact.sent, done="processed")
+    while not stopped():
+        desk.refresh()
+        desk.infer_outcomes()
+        states = desk.index.results(fact.run)
+        left = states.get(CaseState.REPLAYING, 0)
+        progress(sum(states.values()) - left)
+        if not left:
+            break
+        time.sleep(0.5)
+    progress.end(fact.sent)
+
+
+def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, json_: bool) -> int:
+    desk.refresh()
+    succeeded, failed = desk.index.succeeded(fact.run), desk.index.failed_again(fact.run)
+    waiting = desk.index.results(fact.run).get(CaseState.REPLAYING, 0)
+    if json_:
+        click.echo(json.dumps(view.run_fields(fact, succeeded, failed)))
+    elif fact.status == "done":
+        click.echo(f"Replayed {_records(fact.sent)}; all are confirmed. Run {fact.run}.")
+        click.echo(f"So far {succeeded:,} processed, {failed:,} failed again, {waiting:,} under way.")
+        if waiting and not wait:
+            click.echo(f"To follow them: keepfast dlq runs {fact.topic}", err=True)
+    else:
+        click.echo(f"{fact.status.capitalize()}: {fact.sent:,} of {fact.total:,} records are sent.", err=True)
+        click.echo(f"Reason: {clean_text(fact.why)}", err=True)
+        if fact.status != "cancelled":
+            click.echo(f"To continue, without a duplicate: keepfast dlq resume {fact.run} {fact.topic}", err=True)
+    for text in errors:
+        click.echo(f"  {clean_text(text)}", err=True)
+    if fact.skipped > len(errors):
+        click.echo(f"  and {fact.skipped - len(errors):,} more that were left out", err=True)
+    if fact.status == "stopped" and "signal" in fact.why:
+        return EXIT_STOPPED
+    return 0 if fact.status == "done" and not fact.skipped and not (wait and failed) else EXIT_PARTIAL
+
+
+def plan_fields(plan: ReplayPlan) -> dict[str, Any]:
+    """The plan for --json."""
+    return {
+        "topic": plan.dlq,
+        "records": plan.records,
+        "cases": plan.cases,
+        "destinations": dict(plan.destinations),
+        "excluded": dict(plan.excluded),
+        "groups": sorted(plan.groups),
+        "other_readers": {topic: list(groups) for topic, groups in plan.other_readers.items()},
+        "must_choose": plan.must_choose,
+        "later_records_of_the_same_key": plan.later,
+        "later_partial": plan.later_partial,
+        "duration_s": plan.duration_s(),
+    }
+
+
+def print_plan(plan: ReplayPlan) -> None:
+    if plan.records:
+        took_s = plan.duration_s()
+        how_long = "" if took_s is None else f", about {took_s:,.0f} s at {plan.policy.rate_per_s:g}/s"
+        click.echo(f"{_records(plan.records)} of {plan.dlq} to send{how_long}:")
+    for name, count in sorted(plan.destinations.items(), key=lambda pair: -pair[1])[:MAX_SHOWN]:
+        click.echo(f"  {count:,} to {name}, {_destination(plan.policy)}")
+    if plan.cases > plan.records:
+        click.echo(f"They are {plan.cases:,} cases of {len(plan.groups)} groups; each record is sent once.")
+    if plan.left_out:
+        click.echo(f"{plan.left_out:,} left out:")
+    for reason, count in sorted(plan.excluded.items(), key=lambda pair: -pair[1])[:MAX_SHOWN]:
         click.echo(f"  {count:,}: {clean_text(reason)}")
+    if plan.later:
+        partial = " at least" if plan.later_partial else ""
+        click.echo(
+            f"Warning:{partial} {plan.later:,} have a later record of the same key: older state is applied.", err=True
+        )
+    if not plan.readers_known:
+        click.echo("Warning: cannot determine which groups read these topics.", err=True)
+    for topic, groups in plan.other_readers.items():
+        names = ", ".join(clean_text(name, 100) for name in groups[:MAX_SHOWN])
+        click.echo(f"Warning: {topic} is also read by {names}: they get these records again with --to topic.", err=True)
+    if plan.unreported:
+        click.echo(
+            f"Warning: {plan.unreported:,} letters do not name a group: what becomes of them is not reported.", err=True
+        )
 
 
 def _destination(policy: ReplayPolicy) -> str:
-    if policy.to == "group":
+    if policy.to_group:
         return "read only by their group"
     return "partitioned by key" if policy.topic else "to their original partitions"
-
-
-def _warn_about_readers(cluster: DlqCluster, replay_plan: ReplayPlan) -> None:
-    """Warn if other groups read the destination topics, because they get the records too."""
-    try:
-        readers = KafkaGroups(admin_properties(cluster.connection)).reading(
-            set(replay_plan.destinations), GROUPS_TIMEOUT_S
-        )
-    except SourceError as error:
-        click.echo(f"Warning: cannot determine which groups read these topics. {clean_text(str(error))}", err=True)
-        return
-    for topic, groups in readers.items():
-        others = sorted(groups - replay_plan.groups)
-        if others:
-            names = ", ".join(clean_text(name, 100) for name in others[:MAX_SHOWN])
-            more = f" and {len(others) - MAX_SHOWN} more" if len(others) > MAX_SHOWN else ""
-            click.echo(f"Warning: {topic} is also read by {names}{more}: they get these records again.", err=True)
 
 
 def _records(count: int) -> str:
     return f"{count:,} record{'s' * (count != 1)}"
 
 
-def _send(
-    source: LetterTopic, router: ReplayRouter, cluster: DlqCluster, request: ReplayRequest, replay_plan: ReplayPlan
-) -> int:
-    sink = KafkaSink(sink_properties(cluster.connection, Producing(linger_ms=5)))
-    sink.open()
-    run = Replay(source, router, sink, request.policy)
-    progress = Progress(replay_plan.records)
+def load_transform(name: str) -> Transform:
+    """`module:function`, imported from the current directory too. Raises ConfigError."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
     try:
-        with _on_signals(run.stop):
-            outcome = run.run(progress)
-    except SourceError as error:
-        outcome = run.outcome
-        outcome.broken = outcome.broken or str(error)
-    finally:
-        progress.end(run.outcome.confirmed)
-        sink.close(1.0)
-    return _print_outcome(outcome, source, request, replay_plan)
+        found = getattr(importlib.import_module(module), function, None)
+    except ImportError as error:
+        raise ConfigError(f"The transform {name} cannot be imported: {error}.") from error
+    if not callable(found):
+        raise ConfigError(f"The transform {name} is no function; write MODULE:FUNCTION.")
+    transform: Transform = found
+    return transform
 
 
-def _print_outcome(outcome: Replayed, source: LetterTopic, request: ReplayRequest, replay_plan: ReplayPlan) -> int:
-    if outcome.complete(replay_plan.records):
-        them = "it is" if outcome.confirmed == 1 else "all are"
-        click.echo(f"Replayed {_records(outcome.confirmed)}; {them} confirmed.")
-        return 0
-    ended = "Stopped" if outcome.stopped else "Not everything was replayed"
-    click.echo(f"{ended}: {outcome.confirmed:,} of {replay_plan.records:,} records are confirmed.", err=True)
-    if outcome.broken:
-        click.echo(f"Cause: {clean_text(outcome.broken)}", err=True)
-    for name, why in outcome.failures:
-        click.echo(f"  {name}: {clean_text(why)}", err=True)
-    if outcome.failed > len(outcome.failures):
-        click.echo(f"  and {outcome.failed - len(outcome.failures):,} more that failed", err=True)
-    if outcome.left:
-        click.echo("To continue (a few records may be sent twice, none is missed):", err=True)
-        click.echo(f"  {request.command(source.topic, outcome.left)}", err=True)
-    return EXIT_STOPPED if outcome.stopped else EXIT_PARTIAL
+def _print_changes(desk: Desk, plan: ReplayPlan, transform: Transform, *, reveal: bool) -> None:
+    for before, after in desk.preview(plan, transform):
+        click.echo(f"--- {before.topic} {before.partition}:{before.offset}")
+        if after is None:
+            click.echo("  left out by the transform")
+            continue
+        lines = difflib.unified_diff(
+            _lines(before, reveal=reveal), _lines(after, reveal=reveal), "before", "after", lineterm=""
+        )
+        for line in list(lines)[2:]:
+            click.echo(f"  {clean_text(line, 500)}")
+
+
+def _lines(record: Record, *, reveal: bool) -> list[str]:
+    """Key, headers and value, one line for each field; without --reveal types instead of values."""
+    if not reveal:
+        body = json.dumps(shape(record.value), indent=1, ensure_ascii=False).splitlines()
+        return [f"key {len(record.key or b'')} bytes", *(f"header {name}" for name, _ in record.headers), *body]
+    try:
+        body = json.dumps(json.loads(record.value or b"null"), indent=1, ensure_ascii=False).splitlines()
+    except ValueError:
+        body = [view.text_of(record.value)]
+    headers = [f"header {name}: {view.text_of(value)}" for name, value in record.headers]
+    return [f"key {view.text_of(record.key)}", *headers, *body]
+
+
+@click.command(short_help="Send one record with another value.")
+@click.argument("topic")
+@click.argument("letter", type=OffsetsOption(), metavar="PARTITION:OFFSET")
+@connection_options
+@_policy_options
+@click.option(
+    "--value-file", type=click.Path(exists=True, dir_okay=False), help="The value to send; else an editor opens."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def edit(
+    topic: str,
+    letter: Offsets,
+    target: str | None,
+    brokers: str | None,
+    *,
+    debug: bool,
+    value_file: str | None,
+    yes: bool,
+    why: str,
+    other: str | None,
+    max_replays: int | None,
+    **policy: Any,
+) -> None:
+    """Send one record with another value, as a replay of its case: key and headers stay. It is audited.
+
+    \b
+      keepfast dlq edit orders.payment.dlq 3:17 --value-file repaired.json --why "currency was missing"
+    """
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+        place = RecordPlace(topic, letter.partition, letter.start)
+        stored, history = desk.reveal(place), desk.case_at(place)
+        if stored is None or history is None:
+            raise KeepfastError(f"There is no letter at {letter} in {topic}.")
+        before = record_of(stored.letter)
+        value = Path(value_file).read_bytes() if value_file else _edited(before.value)
+        if value is None or value == before.value:
+            click.echo("Nothing was changed, and nothing sent.")
+            return
+        limit = max_replays or desk.options.replay_limit
+        if not yes and not confirmed(
+            f"Send 1 record with {len(value):,} bytes instead of {len(before.value or b''):,}?"
+        ):
+            return
+        made = ReplayPolicy(topic=other, limit=limit, **policy)
+        fact = desk.edit_and_send(history.case.id, replace(before, value=value), made, why=why)
+        code = _print_result(desk, fact, [], wait=False, json_=False)
+    sys.exit(code)
+
+
+def _edited(value: bytes | None) -> bytes | None:
+    changed = click.edit((value or b"").decode("utf-8"), extension=".json")
+    return None if changed is None else changed.rstrip("\n").encode()
+
+
+def _run_options(command: Any) -> Any:
+    for option in (connection_options, click.argument("topic", required=False), click.argument("run")):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Continue a replay run.")
+@_run_options
+@click.option("--transform", metavar="MODULE:FUNCTION", default="", help="As it was given when the run was started.")
+@click.option("--wait", is_flag=True, help="Wait until every record is processed.")
+def resume(
+    run: str, topic: str | None, target: str | None, brokers: str | None, *, debug: bool, transform: str, wait: bool
+) -> None:
+    """Continue a run that was stopped, paused or killed. What is sent is not sent again."""
+    with report_errors(debug=debug), open_desk(topic or _topic_of(run, target, brokers), target, brokers) as desk:
+        known = desk.index.run(run)
+        if known is not None and known.status == "paused":
+            desk.order(run, "resume")
+            if desk.is_alive(run):
+                click.echo(f"The run {run} continues where it was started.")
+                return
+        fact = desk.resume(run)
+        name = transform or str(fact.policy.get("transform", ""))
+        code = _run(desk, fact, load_transform(name) if name else None, wait=wait, json_=False)
+    sys.exit(code)
+
+
+@click.command(short_help="Pause a replay run.")
+@_run_options
+def pause(run: str, topic: str | None, target: str | None, brokers: str | None, *, debug: bool) -> None:
+    """Pause a run, wherever it is. `keepfast dlq resume` continues it."""
+    _order(run, topic, target, brokers, "pause", debug=debug)
+
+
+@click.command(short_help="Cancel a replay run.")
+@_run_options
+def cancel(run: str, topic: str | None, target: str | None, brokers: str | None, *, debug: bool) -> None:
+    """Cancel a run, wherever it is. What is sent stays sent; the other cases are as before."""
+    _order(run, topic, target, brokers, "cancel", debug=debug)
+
+
+def _order(
+    run: str,
+    topic: str | None,
+    target: str | None,
+    brokers: str | None,
+    kind: Literal["pause", "cancel"],
+    *,
+    debug: bool,
+) -> None:
+    with report_errors(debug=debug), exit_on_interrupt():
+        topic = topic or _topic_of(run, target, brokers)
+        with open_desk(topic, target, brokers, refresh=False) as desk:
+            desk.order(run, kind)
+            click.echo(f"Asked the run {run} to {kind}.")
+
+
+def _topic_of(run: str, target: str | None, brokers: str | None) -> str:
+    """The dead-letter topic of a run, from the desk's topic."""
+    with open_desk("", target, brokers, refresh=False) as desk:
+        desk.refresh_facts()
+        fact = desk.index.run(run)
+    if fact is None:
+        raise ConfigError(f"There is no run {run}. `keepfast dlq runs TOPIC` lists them.")
+    return fact.topic
 
 
 @contextmanager

@@ -1,72 +1,155 @@
-"""Dead letters as text and JSON: tables and single letters, escaped, with payload only if revealed."""
+"""Causes, cases and letters as text and JSON: escaped, with payload only if revealed."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.envelope import schema_fields
-from keepfast.desk.letter_causes import LetterCause
+from keepfast.desk import AuditEntry, Case, CaseHistory, CaseState, Cause, RunFact, StoredLetter, Summary
 from keepfast.desk.masking import field_name, frames, masked_text, shape
-from keepfast.desk.selection import FiledLetter
 from keepfast.telemetry.clean import clean_text, escaped, masked_tree
 
 MAX_REVEALED = 100_000
 
-CAUSE_COLUMNS = ("COUNT", "CAUSE", "TYPE", "CODE", "FIRST SEEN", "LAST SEEN", "MESSAGE")
-LETTER_COLUMNS = ("LETTER", "FAILED AT", "CAUSE", "TYPE", "CODE", "FROM", "GROUP", "RETRIES", "REPLAYS")
+CAUSE_COLUMNS = ("OPEN", "ALL", "CAUSE", "TYPE", "WHERE", "LAST SEEN", "GROUP", "AFTER REPLAY", "MESSAGE")
+CASE_COLUMNS = ("LETTER", "STATE", "FAILED AT", "CAUSE", "TYPE", "WHERE", "FROM", "GROUP", "MISSING")
+RUN_COLUMNS = ("RUN", "STATUS", "SENT", "OF", "OK", "FAILED AGAIN", "BY", "TOPIC", "WHY")
+AUDIT_COLUMNS = ("AT", "BY", "ACTION", "COUNT", "TOPIC", "WHAT", "WHY")
 
 
-def cause_row(cause: LetterCause) -> tuple[str, ...]:
+def verdict(summary: Summary, now_ms: int) -> str:
+    """The state of things in one sentence."""
+    counts = summary.counts
+    if not summary.unresolved:
+        closed = sum(counts.values())
+        return "Nothing is dead." if not closed else f"Nothing is open; {closed:,} cases are closed."
+    age = "" if summary.oldest_ms is None else f" · oldest {_age(now_ms - summary.oldest_ms)}"
+    parts = [f"{counts.get(CaseState.OPEN, 0):,} open"]
+    parts += [f"{counts[CaseState.REPLAYING]:,} being replayed"] if counts.get(CaseState.REPLAYING) else []
+    parts += [f"{summary.causes:,} cause{'s' * (summary.causes != 1)}"]
+    return " · ".join(parts) + age
+
+
+def cause_row(cause: Cause) -> tuple[str, ...]:
+    resolved = cause.counts.get(CaseState.RESOLVED, 0)
+    replayed = f"{resolved:,} ok" if resolved else ""
+    replayed += f"{', ' if resolved else ''}{cause.failed_again:,} failed again" if cause.failed_again else ""
     return (
+        f"{cause.counts.get(CaseState.OPEN, 0):,}",
         f"{cause.count:,}",
         cause.fingerprint or "-",
         cause.error_type,
-        _most_common(cause.codes),
-        _at(cause.first_ms),
+        cause.place or "-",
         _at(cause.last_ms),
-        cause.message or "-",
+        _most_common(cause.groups),
+        replayed or "-",
+        _with_fields(cause.message, cause.fields) or "-",
     )
 
 
-def cause_fields(cause: LetterCause) -> dict[str, Any]:
+def cause_fields(cause: Cause) -> dict[str, Any]:
     """One cause for --json."""
     return {
         "fingerprint": cause.fingerprint,
         "count": cause.count,
+        "unresolved": cause.unresolved,
+        "states": {str(state): count for state, count in cause.counts.items()},
+        "failed_again": cause.failed_again,
         "error_type": cause.error_type,
-        "codes": dict(cause.codes.most_common()),
-        "first_seen": _iso(cause.first_ms),
-        "last_seen": _iso(cause.last_ms),
         "message": cause.message,
-        "groups": dict(cause.groups.most_common()),
-        "original_topics": dict(cause.topics.most_common()),
-        "replayed_before": cause.replayed,
-        "sample": cause.sample,
+        "place": cause.place,
+        "missing_fields": list(cause.fields),
+        "codes": dict(cause.codes),
+        "first_seen": iso(cause.first_ms),
+        "last_seen": iso(cause.last_ms),
+        "groups": dict(cause.groups),
+        "original_topics": dict(cause.topics),
+        "topics": dict(cause.dlqs),
+        "sample": f"{cause.sample.partition}:{cause.sample.offset}",
+        "hours": list(cause.hours),
     }
 
 
-def letter_row(stored: FiledLetter) -> tuple[str, ...]:
-    letter = stored.letter
+def case_row(case: Case) -> tuple[str, ...]:
     return (
-        stored.name,
-        _at(stored.at_ms),
-        letter.fingerprint or "-",
-        letter.error_type or "-",
-        letter.error_code or "-",
-        _origin(stored),
-        letter.group or "-",
-        str(letter.retry_count),
-        str(letter.replay_count),
+        f"{case.letter.partition}:{case.letter.offset}",
+        ", ".join((case.state, *case.badges)),
+        _at(case.last_ms),
+        case.fingerprint or "-",
+        case.error_type or "-",
+        case.place or "-",
+        _origin(case),
+        case.group or "-",
+        ", ".join(case.fields) or "-",
     )
 
 
-def letter_fields(stored: FiledLetter, *, reveal: bool = False, decoded: bytes | None = None) -> dict[str, Any]:
+def case_fields(case: Case) -> dict[str, Any]:
+    """One case for --json."""
+    return {
+        "case": case.id,
+        "state": str(case.state),
+        "badges": list(case.badges),
+        "topic": case.letter.topic,
+        "partition": case.letter.partition,
+        "offset": case.letter.offset,
+        "letters": case.letters,
+        "original_topic": case.topic,
+        "original_partition": case.partition,
+        "original_offset": case.offset,
+        "consumer_group": case.group,
+        "first_failed_at": iso(case.first_ms),
+        "failed_at": iso(case.last_ms),
+        "fingerprint": case.fingerprint,
+        "error_type": case.error_type,
+        "error_message": case.message,
+        "error_code": case.code,
+        "place": case.place,
+        "missing_fields": list(case.fields),
+        "key_hash": case.key_hash,
+        "replays": case.replays,
+        "failed_again": case.failed_again,
+        "note": case.note,
+    }
+
+
+def run_row(run: RunFact, succeeded: int, failed_again: int) -> tuple[str, ...]:
+    counts = (f"{run.sent:,}", f"{run.total:,}", f"{succeeded:,}", f"{failed_again:,}")
+    return (run.run, run.status, *counts, run.by, run.topic, run.why or "-")
+
+
+def run_fields(run: RunFact, succeeded: int, failed_again: int) -> dict[str, Any]:
+    done = {"succeeded": succeeded, "failed_again": failed_again}
+    return {"run": run.run, **run.fields(), **done, "at": iso(run.at_ms), "updated": iso(run.updated_ms)}
+
+
+def audit_row(entry: AuditEntry) -> tuple[str, ...]:
+    whole = (entry.topic or "-", entry.what or "-", entry.why or "-")
+    return (_at(entry.at_ms), entry.by, entry.action, f"{entry.count:,}", *whole)
+
+
+def audit_fields(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "at": iso(entry.at_ms),
+        "by": entry.by,
+        "action": entry.action,
+        "count": entry.count,
+        "topic": entry.topic,
+        "what": entry.what,
+        "why": entry.why,
+        "result": entry.result,
+        "via": entry.via,
+        "details": dict(entry.details),
+    }
+
+
+def letter_fields(stored: StoredLetter, *, reveal: bool = False, decoded: bytes | None = None) -> dict[str, Any]:
     """One letter for --json. Key, value and headers are base64 and only present if revealed. `decoded` is the value as
     JSON, where it is none and was decoded by its schema.
     """
@@ -74,7 +157,7 @@ def letter_fields(stored: FiledLetter, *, reveal: bool = False, decoded: bytes |
     fields: dict[str, Any] = {
         "topic": stored.place.topic,
         "partition": stored.place.partition,
-        "offset": stored.offset,
+        "offset": stored.place.offset,
         "filed_at": _iso(stored.filed_at_ms),
         "id": letter.id,
         "format": letter.format,
@@ -104,8 +187,7 @@ def letter_fields(stored: FiledLetter, *, reveal: bool = False, decoded: bytes |
         "stack_trace": letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace),
     }
     if reveal:
-        fields["key"] = _base64(letter.key)
-        fields["value"] = _base64(letter.value)
+        fields["key"], fields["value"] = _base64(letter.key), _base64(letter.value)
         fields["decoded"] = None if decoded is None else json.loads(decoded)
         fields["headers"] = [[name, _base64(value)] for name, value in letter.headers]
     else:
@@ -117,39 +199,57 @@ def letter_fields(stored: FiledLetter, *, reveal: bool = False, decoded: bytes |
     return fields
 
 
-def letter_text(stored: FiledLetter, *, reveal: bool, decoded: bytes | None = None) -> str:
+def letter_text(
+    stored: StoredLetter, history: CaseHistory | None, *, reveal: bool, decoded: bytes | None = None
+) -> str:
     """One letter as text; `decoded` as for `letter_fields`."""
     letter = stored.letter
     message = letter.error_message if reveal else masked_text(letter.error_message)
     reason = letter.reason if reveal else masked_text(letter.reason)
     fields = {
         "Letter": f"{stored.place.topic} {stored.name}, format {letter.format}, filed {_at(stored.filed_at_ms)}",
-        "Record": f"{_origin(stored)}, sent {_at(letter.timestamp_ms)}",
+        "State": "" if history is None else ", ".join((history.case.state, *history.case.badges)),
+        "Case": "" if history is None else history.case.id,
+        "Record": f"{_origin(letter)}, sent {_at(letter.timestamp_ms)}",
         "Error": letter.error_class or letter.error_type,
         "Raised from": letter.error_cause,
         "Message": message,
+        "Where": "" if history is None else history.case.place,
+        "Missing": "" if history is None else ", ".join(history.case.fields),
         "Code": letter.error_code,
         "Kind": letter.classification,
         "Reason": reason,
-        "LetterCause": letter.fingerprint,
+        "Cause": letter.fingerprint,
         "Failed": f"{_at(letter.failed_at_ms)}, after {_retries(letter.retry_count)}",
         "Group": letter.group,
         "Handler": letter.handler,
         "App version": letter.app_version,
         "Trace": letter.trace_id,
         "Schema": "" if letter.schema is None else str(letter.schema),
-        "Replayed": f"{letter.replay_count} times, last from {letter.replayed_from}" if letter.replay_count else "",
+        "Note": "" if history is None else history.case.note,
     }
     limit, safe = (MAX_REVEALED, escaped) if reveal else (500, clean_text)
     lines = [f"{click.style(name.ljust(12), bold=True)} {safe(text, limit)}" for name, text in fields.items() if text]
     lines += [f"  {_at(one.at_ms)}  {safe(one.error_type, 100)}" for one in letter.attempts]
+    lines += [] if history is None else [f"  {line}" for line in _history(history)]
     stack = letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace)
     if stack:
         lines += [click.style("Stack", bold=True), *(f"  {safe(line, 500)}" for line in stack)]
     return "\n".join(lines + (_revealed(stored, decoded) if reveal else _masked(stored, decoded)))
 
 
-def _masked(stored: FiledLetter, decoded: bytes | None) -> list[str]:
+def _history(history: CaseHistory) -> list[str]:
+    events = [(one.at_ms, f"dead-lettered{' again' if one.run else ''}") for one in history.letters]
+    events += [(one.at_ms, f"replayed ({one.n}) to {one.topic} by run {one.run}") for one in history.sends]
+    events += [(one.at_ms, f"{one.kind}{f' ({one.code})' if one.code else ''}") for one in history.outcomes]
+    mark = history.mark
+    if mark is not None:
+        why = f": {clean_text(mark.why, 200)}" if mark.why else ""
+        events.append((mark.at_ms, f"{mark.kind} by {clean_text(mark.by, 100)}{why}"))
+    return [f"{_at(at_ms)}  {text}" for at_ms, text in sorted(events)] if len(events) > 1 else []
+
+
+def _masked(stored: StoredLetter, decoded: bytes | None) -> list[str]:
     letter = stored.letter
     names = ", ".join(f"{field_name(name)} {_size(value)}" for name, value in letter.headers)
     body = json.dumps(shape(letter.value if decoded is None else decoded), indent=2, ensure_ascii=False)
@@ -162,24 +262,30 @@ def _masked(stored: FiledLetter, decoded: bytes | None) -> list[str]:
     ]
 
 
-def _revealed(stored: FiledLetter, decoded: bytes | None) -> list[str]:
+def _revealed(stored: StoredLetter, decoded: bytes | None) -> list[str]:
     letter = stored.letter
     return [
-        f"{click.style('Key', bold=True)} {_text(letter.key)}",
+        f"{click.style('Key', bold=True)} {text_of(letter.key)}",
         click.style("Headers", bold=True),
-        *(f"  {escaped(name, 500)}: {_text(value)}" for name, value in letter.headers),
+        *(f"  {escaped(name, 500)}: {text_of(value)}" for name, value in letter.headers),
         f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not the exact bytes"),
-        f"  {_text(letter.value if decoded is None else decoded)}",
+        f"  {text_of(letter.value if decoded is None else decoded)}",
     ]
 
 
-def _text(value: bytes | None) -> str:
+def text_of(value: bytes | None) -> str:
+    """A value as text, escaped; base64 if it is none."""
     if value is None:
         return "null"
     try:
         return escaped(value.decode("utf-8"), MAX_REVEALED)
     except UnicodeDecodeError:
         return f"base64 {b64encode(value[:MAX_REVEALED]).decode()}"
+
+
+def _with_fields(message: str, fields: tuple[str, ...]) -> str:
+    missing = f"missing: {', '.join(fields)}" if fields else ""
+    return f"{missing} · {message}" if missing and message else missing or message
 
 
 def _base64(value: bytes | None) -> str | None:
@@ -190,19 +296,18 @@ def _size(value: bytes | None) -> str:
     return "null" if value is None else f"({len(value):,} bytes)"
 
 
-def _origin(stored: FiledLetter) -> str:
-    letter = stored.letter
-    if letter.topic is None:
+def _origin(one: Any) -> str:
+    """Of a case or a letter."""
+    if not one.topic:
         return "unknown"
-    partition = "?" if letter.partition is None else letter.partition
-    return f"{letter.topic} {partition}:{'?' if letter.offset is None else letter.offset}"
+    partition = "?" if one.partition is None else one.partition
+    return f"{one.topic} {partition}:{'?' if one.offset is None else one.offset}"
 
 
-def _most_common(counter: Counter[str]) -> str:
-    if not counter:
-        return "-"
-    [(name, _), *more] = counter.most_common()
-    return f"{name} +{len(more)}" if more else name
+def _most_common(counts: Mapping[str, int]) -> str:
+    names = sorted(counts, key=lambda name: -counts[name])
+    first = names[0] or "-"
+    return f"{first} +{len(names) - 1}" if len(names) > 1 else first
 
 
 def _iso(at_ms: int | None) -> str | None:
@@ -212,6 +317,14 @@ def _iso(at_ms: int | None) -> str | None:
 def _at(at_ms: int | None) -> str:
     """The time in UTC, to the second."""
     return "-" if at_ms is None else iso(at_ms)[:19] + "Z"
+
+
+def _age(ms: int) -> str:
+    seconds = max(0, ms // 1000)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def _retries(count: int) -> str:

@@ -120,7 +120,7 @@ def _letters(own: ConsumerSettings, source: str, letters: str, seen: ClusterView
         return
     held = seen.held.get(letters)
     waiting = (
-        f"; {held.offsets:,} letter{'s' * (held.offsets != 1)}: keepfast dlq list {letters}"
+        f"; {held.offsets:,} letter{'s' * (held.offsets != 1)}: keepfast dlq causes {letters}"
         if held and held.offsets
         else ""
     )

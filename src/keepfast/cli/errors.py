@@ -31,7 +31,7 @@ def report_errors(*, debug: bool) -> Iterator[None]:
         raise  # click reports these itself
     except Exception as error:  # the edge of the program: every error becomes a message
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            raise  # as in `keepfast dlq list | head`; click exits without a message
+            raise  # as in `keepfast dlq causes | head`; click exits without a message
         if debug:
             click.echo("\n".join(clean_text(line, _MAX_LINE) for line in traceback.format_exc().splitlines()), err=True)
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {error_message(error)}", err=True)

@@ -140,7 +140,9 @@ def left_over(existing: Iterable[str], source: str, group: str, configured: Iter
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One retry topic: whose records it holds, for how long, and how many partitions it has."""
+    """One retry topic: whose records it holds, for how long, and how many partitions it has. Without a delay: the topic
+    that records are replayed to for this group alone.
+    """
 
     topic: str
     source: str
@@ -301,7 +303,7 @@ def decode(headers: Headers, *, tier: Tier, tiers: Tiers) -> Past:
     step = _step(digits(fields.get(STEP), MAX_STEPS), tier, tiers)
     return Past(
         step=step,
-        failures=digits(fields.get(FAILURES), MAX_FAILURES) or max(step, 1),
+        failures=(digits(fields.get(FAILURES), MAX_FAILURES) or max(step, 1)) if tier.delay_s else 0,
         due_ms=digits(fields.get(DUE), LAST_MS),
         origin=_origin(fields, tier),
         attempts=_attempts(fields.get(ATTEMPTS)),
@@ -343,6 +345,8 @@ def _is_foreign(name: bytes | None, group: str) -> bool:
 
 def _step(step: int | None, tier: Tier, tiers: Tiers) -> int:
     """The topic itself says which steps end in it; of a topic that is left over, the header is taken, capped."""
+    if not tier.delay_s:
+        return 0  # it was replayed for this group: its way begins
     possible = tiers.steps_at(tier)
     if possible:
         return step if step in possible else possible[-1]

@@ -8,7 +8,7 @@ the bad record among them. A *failed record* holds its lane until it is finished
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -41,6 +41,18 @@ NO_LEASE_NEEDED = 1 << 63
 """Above every offset."""
 
 
+class Replays(Protocol):
+    """The replayed records of a partition: they are finished when it is reported what became of them."""
+
+    def hold_back(
+        self, seqs: Sequence[int], messages: list[Message], filtered: Collection[int]
+    ) -> tuple[Sequence[int], list[Message]]:
+        """These are done, those at positions `filtered` without a call: returns those that are finished now."""
+
+    def holds_back(self, failed_record: FailedRecord) -> bool:
+        """It has reached its verdict, or succeeded: whether it is finished later."""
+
+
 class Partition:
     """Lives for one ownership epoch. After `live` became False it is stale."""
 
@@ -68,6 +80,8 @@ class Partition:
         "pauses",
         "place",
         "queued",
+        "replays",
+        "reporting",
         "running",
         "skips",
         "topic_id",
@@ -106,6 +120,8 @@ class Partition:
         self.queued = False  # already in the lanes' queue of partitions with something to start
         self.running: OrderedSet[Run] = OrderedSet()
         self.failed_records: OrderedSet[FailedRecord] = OrderedSet()
+        self.replays: Replays | None = None  # None until a replayed record is received
+        self.reporting = 0  # records that are done, and finished when the desk knows it
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed = committed or (start, "")  # what the broker is known to have
         self.outputs: list[Output] = []  # due to what is finished, for the transaction that commits it
@@ -211,6 +227,10 @@ class Partition:
         seqs, messages = run.seqs, run.messages
         if first or count < len(seqs):
             seqs, messages = seqs[first:count], messages[first:count]
+        if self.replays is not None:
+            seqs, messages = self.replays.hold_back(seqs, messages, {at - first for at in run.filtered})
+            if not seqs:
+                return
         self.ledger.finish(seqs)
         self.held.finish(seqs, messages)
         if run.outputs:
@@ -237,9 +257,13 @@ class Partition:
         self.output_bytes -= sum(output.size for output in outputs)
 
     def finish_failed(self, failed_record: FailedRecord) -> None:
-        self.ledger.finish((failed_record.seq,))
-        self.held.finish((failed_record.seq,), (failed_record.message,))
         self.failed_records.discard(failed_record)
+        if self.replays is None or not self.replays.holds_back(failed_record):
+            self.finish_reported(failed_record.seq, failed_record.message)
+
+    def finish_reported(self, seq: int, message: Message) -> None:
+        self.ledger.finish((seq,))
+        self.held.finish((seq,), (message,))
 
     def close(self) -> None:
         """The epoch is over: nothing of it may be committed, dead-lettered or started any more."""

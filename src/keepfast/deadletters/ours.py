@@ -84,9 +84,9 @@ def replays(headers: Sequence[tuple[str, Bytes]]) -> int:
     return mark.n if mark is not None else 0
 
 
-def for_replay(letter: Letter, mark: ReplayMark) -> Headers:
+def for_replay(letter: Letter, *marks: ReplayMark) -> Headers:
     """The headers of a replayed record: the original ones, and ours last."""
-    return (*letter.headers, mark.header)
+    return (*letter.headers, *(mark.header for mark in marks))
 
 
 def replay_header(letter: Letter) -> Headers:

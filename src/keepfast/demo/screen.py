@@ -19,7 +19,7 @@ from rich.text import Text
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.shop import LANES
-from keepfast.desk.letter_causes import LetterCause
+from keepfast.desk import Cause
 
 WIDTH = 100
 _MOODS = {"good": "green", "bad": "yellow", "plain": "default"}
@@ -54,7 +54,7 @@ class ScreenView:
     def show(self, picture: Picture) -> None:
         self._picture = picture
 
-    def causes(self, topic: str, causes: list[LetterCause], fixed: set[str]) -> None:
+    def causes(self, topic: str, causes: list[Cause], fixed: set[str]) -> None:
         self._print(self._panel())  # the final state
         table = Table(title=f"Why orders are in {topic}", title_justify="left", title_style="bold", box=None)
         for name in ("orders", "cause", "error", "message", ""):

@@ -21,9 +21,7 @@ from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
 from keepfast.demo.shop import ORDERS, SHIPMENTS, app
-from keepfast.desk.letter_causes import LetterCause, by_cause
-from keepfast.desk.letter_topic import LetterTopic
-from keepfast.kafka.browser import KafkaBrowser, browser_properties
+from keepfast.desk import Cause, Desk, DeskOptions
 from keepfast.kafka.config import Connection
 from keepfast.settings import ConsumerSettings
 from keepfast.testing.embedded import PARTITIONS
@@ -145,18 +143,19 @@ class Story:
         self._note("broker", f"{self._stage.kind}, at {self._stage.brokers}", "plain")
         self._note("shop", f"{plan.records:,} orders of {CUSTOMERS} customers sent to {ORDERS}", "plain")
 
-    def _causes(self) -> list[LetterCause]:
+    def _causes(self) -> list[Cause]:
         connection = Connection(brokers=self._stage.brokers.split(","), properties={"log_level": 0})
-        browser = KafkaBrowser(browser_properties(connection))
+        desk = Desk(connection, DeskOptions(topics=(letter_topic(),), by="keepfast demo"))
         try:
-            return by_cause(LetterTopic(browser, letter_topic()).letters())
+            desk.refresh()
+            return desk.causes()
         finally:
-            browser.close()
+            desk.close()
 
-    def _replay(self, causes: list[LetterCause]) -> None:
+    def _replay(self, causes: list[Cause]) -> None:
         words = ["keepfast", "dlq", "replay", letter_topic()]
         for cause in causes:
-            words += ["--fingerprint", cause.fingerprint[:6]]  # a prefix is enough
+            words += ["--cause", cause.fingerprint[:6]]  # a prefix is enough
         self._note("replay", " ".join(words), "plain")
         output = self._run(["-m", *words, "--yes", "--brokers", self._stage.brokers])
         self._note("replay", output.splitlines()[-1], "good")

@@ -9,6 +9,8 @@ from keepfast.desk.desk import Desk, DeskOptions, Refreshed, default_index_dir
 from keepfast.desk.facts import Mark, MarkKind, Outcome, RunFact, Sent
 from keepfast.desk.index_writer import IndexWriter
 from keepfast.desk.letters import StoredLetter
+from keepfast.desk.plan import ReplayPlan, ReplayPolicy
+from keepfast.desk.run import ReplayRun, RunProgress, Transform
 
 __all__ = [
     "Action",
@@ -27,9 +29,14 @@ __all__ = [
     "MarkKind",
     "Outcome",
     "Refreshed",
+    "ReplayPlan",
+    "ReplayPolicy",
+    "ReplayRun",
     "RunFact",
+    "RunProgress",
     "Sent",
     "StoredLetter",
     "Summary",
+    "Transform",
     "default_index_dir",
 ]

@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from keepfast.core.errors import ConfigError
 from keepfast.deadletters.checked import iso
 from keepfast.desk.cases import CaseState
-from keepfast.desk.selection import Offsets
+
+_OFFSETS = re.compile(r"(?P<partition>\d{1,9}):(?P<low>\d{1,18})(?P<range>-(?P<high>\d{1,18})?)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Offsets of one partition of a dead-letter topic; `end` is exclusive, None is the end of the partition."""
+
+    partition: int
+    start: int
+    end: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Offsets:
+        """`3:100-200` (both included), `3:100` (one), `3:100-` (from there on). Raises ConfigError."""
+        found = _OFFSETS.fullmatch(text.strip())
+        if found is None:
+            raise ConfigError(
+                f"{text!r} is not an offset of a partition; write PARTITION:OFFSET, or for several PARTITION:FROM-TO or"
+                " PARTITION:FROM-."
+            )
+        partition, low = int(found["partition"]), int(found["low"])
+        high = found["high"]
+        if found["range"] and high is None:
+            return cls(partition, low)
+        last = low if high is None else int(high)
+        if last < low:
+            raise ConfigError(f"{text!r} ends before it begins; write PARTITION:FROM-TO with FROM first.")
+        return cls(partition, low, last + 1)
+
+    def __str__(self) -> str:
+        if self.end is None:
+            return f"{self.partition}:{self.start}-"
+        last = self.end - 1
+        return f"{self.partition}:{self.start}" if last == self.start else f"{self.partition}:{self.start}-{last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +72,8 @@ class CaseFilter:
     offsets: tuple[Offsets, ...] = ()
     """Places of letters."""
     cases: frozenset[str] = frozenset()
+    runs: frozenset[str] = frozenset()
+    """Replay runs that have sent them."""
 
     @property
     def is_everything(self) -> bool:
@@ -62,3 +100,4 @@ class CaseFilter:
         yield "--until", [] if self.until_ms is None else [iso(self.until_ms)]
         yield "--offsets", [str(one) for one in self.offsets]
         yield "--case", sorted(self.cases)
+        yield "--run", sorted(self.runs)

@@ -140,6 +140,8 @@ class Case:
     key_hash: str
     """Equal for records with the same key; empty without a key."""
     note: str = ""
+    exact: bool = True
+    """False: a foreign letter that does not have the exact bytes of the record."""
 
     @property
     def badges(self) -> tuple[str, ...]:

@@ -64,14 +64,24 @@ class DeskCluster:
             return self._admin.names(TIMEOUT_S)
 
     def create(self, name: str, *, partitions: int = 1, config: Mapping[str, str]) -> bool:
-        """False if it existed."""
+        """False if it existed. The embedded broker makes a topic when it is written to."""
         with self._lock:
+            if self._admin.embedded:
+                return False
             return self._admin.create_topic(name, partitions=partitions, timeout_s=TIMEOUT_S, config=config)
 
     def readers(self, topics: set[str]) -> dict[str, set[str]]:
         """Each topic → the groups that have committed an offset of it."""
         with self._lock:
             return self._groups.reading(topics, TIMEOUT_S)
+
+    def has_members(self, group: str) -> bool:
+        """Whether a consumer of this group runs; also if that is not known."""
+        with self._lock:
+            try:
+                return self._groups.members(group, 5.0) != []
+            except SourceError:
+                return True
 
     def committed(self, group: str, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
         with self._lock:

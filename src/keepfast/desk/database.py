@@ -21,7 +21,8 @@ CREATE TABLE causes(id INTEGER PRIMARY KEY, fingerprint TEXT UNIQUE, error_type 
   classification TEXT, place TEXT, fields TEXT);
 CREATE TABLE cases(id INTEGER PRIMARY KEY, name TEXT UNIQUE, dlq INT, grp INT, topic INT, partition INT, offset INT,
   cause INT, code INT, key_hash TEXT, first_ms INT, last_ms INT, lp INT, lo INT, letters INT DEFAULT 0,
-  facts INT DEFAULT 0, state INT DEFAULT 0, replays INT DEFAULT 0, failed_again INT DEFAULT 0, reported INT DEFAULT 1);
+  facts INT DEFAULT 0, state INT DEFAULT 0, replays INT DEFAULT 0, failed_again INT DEFAULT 0, reported INT DEFAULT 1,
+  exact INT DEFAULT 1);
 CREATE INDEX cases_by_time ON cases(last_ms, id);
 CREATE TABLE letters(dlq INT, partition INT, offset INT, case_id INT, at_ms INT, run TEXT,
   PRIMARY KEY(dlq, partition, offset)) WITHOUT ROWID;

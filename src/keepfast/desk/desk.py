@@ -7,32 +7,51 @@ desk's topic, actions in the audit topic. The index is read from them and can be
 from __future__ import annotations
 
 import os
-import threading
+import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
-from keepfast.core.errors import KeepfastError, SourceError
+from keepfast.core.errors import ConfigError, KeepfastError
 from keepfast.core.records import Record, RecordPlace
-from keepfast.core.replays import DESK_TOPIC
+from keepfast.core.replays import DESK_TOPIC, replay_topic
+from keepfast.core.retry_topics import KEPT_S, left_over
 from keepfast.desk.audit import Action, AuditEntry
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT, CaseHistory, CasePage, CaseState, Summary
 from keepfast.desk.causes import Cause
-from keepfast.desk.cluster import AUDIT_CONFIG, FACT_CONFIG, DeskCluster, is_missing
+from keepfast.desk.cluster import AUDIT_CONFIG, FACT_CONFIG, DeskCluster
 from keepfast.desk.database import Database
-from keepfast.desk.facts import Fact, Gone, Mark, MarkKind, RunFact, fact_of, fact_record
+from keepfast.desk.facts import (
+    Fact,
+    Mark,
+    MarkKind,
+    OrderKind,
+    RunFact,
+    RunOrder,
+    Sent,
+    chunks_of,
+    fact_record,
+    tombstone_record,
+)
 from keepfast.desk.index import Index
 from keepfast.desk.index_writer import IndexWriter
-from keepfast.desk.letters import Span, StoredLetter
+from keepfast.desk.letters import StoredLetter
+from keepfast.desk.plan import Planner, ReplayPlan, ReplayPolicy, later_records, other_readers
+from keepfast.desk.reader import DeskReader
+from keepfast.desk.run import ReplayRun, RunProgress, Transform, is_alive, record_of
 from keepfast.kafka.config import Connection
+from keepfast.kafka.transactional_sink import TransactionalSink, transaction_properties
 
-BATCH: Final = 2_000
 MAX_AUDIT: Final = 10_000
 """Entries of the audit topic that are read at once."""
+UNREPORTED_MS: Final = 30_000
+"""So long after a record was sent its outcome should be there."""
+NOTICED_S: Final = 35.0
+"""Consumers look for the desk's topic this often, at least."""
 EVERYTHING: Final = CaseFilter()
 _ACTIONS: Final[dict[MarkKind, Action]] = {
     "discarded": "discard",
@@ -40,7 +59,7 @@ _ACTIONS: Final[dict[MarkKind, Action]] = {
     "archived": "archive",
     "restored": "restore",
 }
-T = TypeVar("T")
+PURGED: Final = (CaseState.RESOLVED, CaseState.ARCHIVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +97,11 @@ class Desk:
         self.options = options
         self.cluster = DeskCluster(connection)
         self._wall = wall
-        self._refreshing = threading.Lock()
+        self._created_at: float | None = None
         self._database = Database(_index_path(connection, options))
         self._writer = IndexWriter(self._database)
+        self._reader = DeskReader(self.cluster, self._writer, options.desk_topic)
+        self.letters_at = self._reader.letters_at
         self.index = Index(self._database, replay_limit=options.replay_limit)
 
     def close(self) -> None:
@@ -103,23 +124,12 @@ class Desk:
         """Read what is new. `progress` is called with the number of letters read so far. Facts come first: a letter of
         a replay is recognised by them.
         """
-        with self._refreshing:
-            facts = self._read_facts()
-            count, missing = 0, []
-            for topic in self.options.topics:
-                found = self._read_topic(topic, StoredLetter.of, self._writer.add_letters, self._writer.forget_topic)
-                if found is None:
-                    missing.append(topic)
-                    continue
-                for some in found:
-                    count += some
-                    progress(count)
-            return Refreshed(count, facts, tuple(missing))
+        letters, facts, missing = self._reader.read(self.options.topics, progress)
+        return Refreshed(letters, facts, tuple(missing))
 
     def refresh_facts(self) -> None:
         """Read what is new in the desk's topic alone."""
-        with self._refreshing:
-            self._read_facts()
+        self._reader.read_facts()
 
     def summary(self, where: CaseFilter = EVERYTHING) -> Summary:
         return self.index.summary(self.own(where))
@@ -214,7 +224,7 @@ class Desk:
         why: str = "",
         what: str = "",
         result: str = "done",
-        details: dict[str, object] | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         """Write to the audit topic. Raises SinkError or SourceError: what cannot be audited is not done."""
         entry = AuditEntry(
@@ -236,6 +246,32 @@ class Desk:
         self.ensure_topics()
         self.cluster.write(fact_record(self.options.desk_topic, fact) for fact in facts)
 
+    def purge(self, states: Collection[CaseState] = PURGED) -> dict[str, int]:
+        """Delete the letters of cases in these states for good: of each partition all up to the first of another case.
+        Facts about cases whose letters are gone are deleted, too. Returns how many offsets of each topic were deleted.
+        """
+        self.refresh()
+        done: dict[str, int] = {}
+        for topic in self.options.topics:
+            ends = self.purgeable(topic, states)
+            if ends:
+                spans = self.cluster.spans(topic)
+                done[topic] = sum(end - spans[partition][0] for partition, end in ends.items())
+                self.cluster.delete_below(topic, ends)
+        self.note_action("purge", count=sum(done.values()), what=", ".join(sorted(states)))
+        self.refresh()
+        keys = self.index.facts_without_letters()
+        self.cluster.write(tombstone_record(self.options.desk_topic, key) for key in keys)
+        self.refresh_facts()
+        return done
+
+    def purgeable(self, topic: str, states: Collection[CaseState] = PURGED) -> dict[int, int]:
+        """By partition: the offset up to which all letters may be deleted; partitions without any are left out."""
+        spans = self.cluster.spans(topic)
+        firsts = self.index.first_letters(topic, [state for state in CaseState if state not in states])
+        ends = {partition: firsts.get(partition, high) for partition, (_, high) in spans.items()}
+        return {partition: end for partition, end in ends.items() if end > spans[partition][0]}
+
     def ensure_topics(self) -> bool:
         """Create the desk's topic and the audit topic where they are missing. Whether the first was created now."""
         desk_topic, audit_topic = self.options.desk_topic, self.options.audit_topic
@@ -244,66 +280,196 @@ class Desk:
             self.cluster.create(audit_topic, config=AUDIT_CONFIG)
         return found[desk_topic] is None and self.cluster.create(desk_topic, config=FACT_CONFIG)
 
-    # -- from Kafka into the index
+    # -- replaying
 
-    def own(self, where: CaseFilter) -> CaseFilter:
-        """The filter, bounded to the topics of this desk."""
-        return where if where.dlqs else replace(where, dlqs=frozenset(self.options.topics))
-
-    def _read_facts(self) -> int:
-        def add(facts: Sequence[Fact | Gone | None], **position: object) -> None:
-            self._writer.add_facts([fact for fact in facts if fact is not None], **position)  # type: ignore[arg-type]
-
-        found = self._read_topic(self.options.desk_topic, fact_of, add, self._writer.forget_facts)
-        return sum(found) if found is not None else 0
-
-    def _read_topic(
-        self,
-        topic: str,
-        parse: Callable[[Record], T],
-        add: Callable[..., None],
-        forget: Callable[[str], None],
-    ) -> Iterator[int] | None:
-        """Read what is new of a topic; yields how many records each step has read. None if there is no such topic."""
-        facts = self.cluster.topics([topic])[topic]
-        if facts is None:
-            return None
-        try:
-            spans = self.cluster.spans(topic)
-        except SourceError as error:
-            if is_missing(error):
-                return None
-            raise
-        topic_id, known = facts.topic_id or "", self._writer.positions(topic)
-        if any(known_id != topic_id or offset > spans.get(at, (0, 0))[1] for at, (known_id, offset) in known.items()):
-            forget(topic)
-            known = {}
-        for partition, (low, _) in spans.items():
-            if low > 0 and partition in known:
-                self._writer.forget_below(topic, partition, low)
-        left = {at: (max(low, known[at][1]) if at in known else low, high) for at, (low, high) in spans.items()}
-        return self._read_rest(
-            topic, left, parse, lambda some, ends: add(some, topic=topic, topic_id=topic_id, ends=ends)
+    def plan(self, where: CaseFilter, policy: ReplayPolicy, *, look_for_later: bool = True) -> ReplayPlan:
+        """What a replay of these cases would do. Sends nothing. Raises ConfigError if several topics are meant."""
+        where = self.own(where)
+        if len(where.dlqs) != 1:
+            raise ConfigError(f"A replay is about one dead-letter topic; name one of {', '.join(sorted(where.dlqs))}.")
+        [dlq] = where.dlqs
+        planner = Planner(dlq, policy, self._partitions_of)
+        for case in self.index.selected(where):
+            planner.add(case)
+        items = tuple(planner.items())
+        readers, known = other_readers(self.cluster, planner, policy)
+        later, partial = (
+            later_records(self.cluster, planner) if look_for_later and items and not policy.topic else (None, False)
+        )
+        return ReplayPlan(
+            dlq=dlq,
+            where=where,
+            policy=policy,
+            items=items,
+            cases=sum(len(item.cases) for item in items),
+            destinations=dict(planner.destinations),
+            excluded=dict(planner.excluded),
+            groups=frozenset(planner.groups),
+            other_readers=readers,
+            readers_known=known,
+            later=later,
+            later_partial=partial,
+            unreported=sum(not case.group for case in planner.chosen),
         )
 
-    def _read_rest(
+    def preview(self, plan: ReplayPlan, transform: Transform, count: int = 3) -> list[tuple[Record, Record | None]]:
+        """The first records of a plan, each as it was and as the transform makes it; None: left out."""
+        shown = []
+        for item in plan.items[:count]:
+            stored = self.letter(RecordPlace(plan.dlq, item.partition, item.offset))
+            if stored is not None:
+                record = record_of(stored.letter)
+                shown.append((record, transform(record)))
+        return shown
+
+    def start(self, plan: ReplayPlan, *, why: str = "") -> RunFact:
+        """Write the plan to the desk's topic. `replayer` sends it. Raises ConfigError if nothing is to be sent, a
+        choice is missing, or another run of this topic is active.
+        """
+        if not plan.items:
+            raise ConfigError("Nothing to replay.")
+        if plan.must_choose:
+            raise ConfigError(plan.choice)
+        self.refresh_facts()
+        self._refuse_another_run(plan.dlq)
+        if self.ensure_topics() and any(self.cluster.has_members(group) for group in plan.groups):
+            self._created_at = time.monotonic()
+        self._create_replay_topics(plan)
+        at_ms = self.now_ms()
+        run = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(at_ms / 1000))}-{secrets.token_hex(3)}"
+        chunks = list(chunks_of(run, plan.items))
+        fact = RunFact(
+            run=run,
+            topic=plan.dlq,
+            by=self.options.by,
+            at_ms=at_ms,
+            status="running",
+            updated_ms=at_ms,
+            total=len(plan.items),
+            chunks=len(chunks),
+            selection=" ".join(plan.where.words())[:1_000],
+            policy=plan.policy.fields(),
+        )
+        self.write_facts(chunks)
+        self.write_facts([fact])
+        details = {"policy": fact.policy, "selection": fact.selection}
+        self.note_action("replay", topic=plan.dlq, count=plan.records, why=why, what=run, details=details)
+        return fact
+
+    def replayer(
         self,
-        topic: str,
-        spans: dict[int, Span],
-        parse: Callable[[Record], T],
-        add: Callable[[Sequence[T], dict[int, int]], None],
-    ) -> Iterator[int]:
-        some: list[T] = []
-        ends: dict[int, int] = {}
-        for record in self.cluster.read(topic, spans):
-            some.append(parse(record))
-            ends[record.partition] = record.offset + 1
-            if len(some) >= BATCH:
-                add(some, ends)
-                yield len(some)
-                some, ends = [], {}
-        add(some, {partition: high for partition, (_, high) in spans.items()})
-        yield len(some)
+        fact: RunFact,
+        *,
+        transform: Transform | None = None,
+        progress: Callable[[RunProgress], None] = lambda _: None,
+    ) -> ReplayRun:
+        """What sends the records of a run, from where it stands: call its `execute`."""
+        properties = transaction_properties(self.cluster.connection, f"keepfast-replay-{fact.topic}")
+        begun = self._created_at
+        return ReplayRun(
+            self,
+            fact,
+            TransactionalSink(properties),
+            desk_topic=self.options.desk_topic,
+            transform=transform,
+            progress=progress,
+            partitions_of=self._partitions_of,
+            not_before=None if begun is None else begun + NOTICED_S,
+        )
+
+    def resume(self, run: str) -> RunFact:
+        """A run that did not end, to be continued with `replayer`. Raises ConfigError."""
+        self.refresh_facts()
+        fact = self.index.run(run)
+        if fact is None:
+            raise ConfigError(f"There is no run {run}. `keepfast dlq runs` lists them.")
+        if fact.status in ("done", "cancelled"):
+            raise ConfigError(f"The run {run} is {fact.status}.")
+        self._refuse_another_run(fact.topic)
+        self.write_facts([RunOrder(run=run, kind="resume", by=self.options.by, at_ms=self.now_ms())])
+        self.note_action("resume", topic=fact.topic, what=run)
+        return fact
+
+    def is_alive(self, run: str) -> bool:
+        """Whether a process executes this run."""
+        fact = self.index.run(run)
+        return fact is not None and is_alive(fact, self.now_ms())
+
+    def order(self, run: str, kind: OrderKind) -> None:
+        """Ask a run to pause, to resume or to cancel, wherever it is. Raises ConfigError."""
+        self.refresh_facts()
+        fact = self.index.run(run)
+        if fact is None or fact.status in ("done", "cancelled"):
+            raise ConfigError(f"There is no run {run} to {kind}.")
+        self.write_facts([RunOrder(run=run, kind=kind, by=self.options.by, at_ms=self.now_ms())])
+        self.note_action(kind, topic=fact.topic, what=run)
+        if kind == "cancel" and not is_alive(fact, self.now_ms()):
+            self.write_facts([fact.now("cancelled", self.now_ms(), sent=fact.sent, skipped=fact.skipped)])
+        self.refresh_facts()
+
+    def edit_and_send(self, case: str, edited: Record, policy: ReplayPolicy, *, why: str = "") -> RunFact:
+        """Send one record with other key, value or headers, as a replay of its case."""
+        found = self.index.history(case)
+        if found is None:
+            raise ConfigError(f"There is no case {case}.")
+        where = CaseFilter(dlqs=frozenset([found.case.letter.topic]), cases=frozenset([case]))
+        plan = self.plan(where, policy, look_for_later=False)
+        if not plan.items:
+            raise ConfigError(f"It cannot be sent: {'; '.join(plan.excluded)}.")
+        fact = self.start(plan, why=why or "edited")
+        self.note_action("edit", topic=plan.dlq, count=1, what=case, why=why)
+        return self.replayer(fact, transform=lambda _: edited).execute()
+
+    def infer_outcomes(self) -> int:
+        """Find records whose group has committed past them without a letter and without an outcome: groups of other
+        programs report none. Returns how many. Not for groups with retry topics, whose records may still wait.
+        """
+        waiting: dict[str, list[Sent]] = {}
+        now_ms = self.now_ms()
+        for group, sent in self.index.unreported():
+            if group and now_ms - sent.at_ms > UNREPORTED_MS:
+                waiting.setdefault(group, []).append(sent)
+        names = self.cluster.names() if waiting else set()
+        passed = []
+        for group, sends in waiting.items():
+            topics = {sent.topic for sent in sends}
+            if any(left_over(names, topic, group, ()) for topic in topics):
+                continue
+            places = {(sent.topic, sent.partition or 0) for sent in sends}
+            committed = self.cluster.committed(group, sorted(places))
+            for sent in sends:
+                offset = committed.get((sent.topic, sent.partition or 0))
+                if offset is not None and sent.offset is not None and offset > sent.offset:
+                    passed.append((sent.case, sent.run))
+        if passed:
+            self._writer.mark_passed(passed)
+        return len(passed)
+
+    def _partitions_of(self, topic: str) -> int | None:
+        facts = self.cluster.topics([topic])[topic]
+        return None if facts is None else facts.partitions
+
+    def _refuse_another_run(self, dlq: str) -> None:
+        now_ms = self.now_ms()
+        busy = next((run for run in self.index.runs() if run.topic == dlq and is_alive(run, now_ms)), None)
+        if busy is not None:
+            text = f"The run {busy.run} of {dlq} is {busy.status} ({busy.sent:,} of {busy.total:,} sent, by {busy.by})."
+            raise ConfigError(f"{text} Wait for it, or cancel it: keepfast dlq cancel {busy.run}")
+
+    def _create_replay_topics(self, plan: ReplayPlan) -> None:
+        if not plan.policy.to_group:
+            return
+        known = self.cluster.topics(sorted(plan.destinations))
+        for case in self.index.selected(plan.where):
+            topic = replay_topic(case.topic, case.group)
+            if topic in plan.destinations and known.get(topic) is None:
+                count = self._partitions_of(case.topic) or 1
+                self.cluster.create(topic, partitions=count, config={"retention.ms": str(KEPT_S * 1000)})
+                known.update(self.cluster.topics([topic]))
+
+    def own(self, where: CaseFilter) -> CaseFilter:
+        """The filter for the topics of this desk, unless it names some."""
+        return where if where.dlqs else replace(where, dlqs=frozenset(self.options.topics))
 
 
 _MARKABLE: Final = (CaseState.OPEN, CaseState.REPLAYING)

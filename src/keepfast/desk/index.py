@@ -30,7 +30,7 @@ Rows = Callable[..., list[tuple[Any, ...]]]
 _CASE: Final = """
 SELECT c.name, g.name, t.name, c.partition, c.offset, d.name, c.lp, c.lo, c.letters, c.first_ms, c.last_ms, c.state,
   c.replays, c.failed_again, c.reported, u.fingerprint, u.error_type, u.message, k.name, u.place, u.fields, c.key_hash,
-  m.note, c.id
+  m.note, c.exact, c.id
 FROM cases c JOIN causes u ON u.id = c.cause JOIN names d ON d.id = c.dlq JOIN names g ON g.id = c.grp
   JOIN names t ON t.id = c.topic JOIN names k ON k.id = c.code LEFT JOIN marks m ON m.case_id = c.id
 """
@@ -196,6 +196,17 @@ class Index:
         )
         return [(row[7], _sent(row)) for row in rows]
 
+    def first_letters(self, dlq: str, states: Iterable[CaseState]) -> dict[int, int]:
+        """By partition: the first letter of a case in one of these states."""
+        wanted = [_STATES.index(state) for state in states]
+        rows = self._rows(
+            "SELECT l.partition, min(l.offset) FROM letters l JOIN cases c ON c.id = l.case_id"  # noqa: S608
+            f" JOIN names n ON n.id = l.dlq WHERE n.name = ? AND c.state IN ({placeholders(wanted)}) GROUP BY 1",
+            dlq,
+            *wanted,
+        )
+        return dict(rows)
+
     def facts_without_letters(self) -> list[str]:
         """Keys of facts about cases whose letters are gone: they can be tombstoned."""
         keys: list[str] = []
@@ -232,6 +243,10 @@ class Index:
             if at_ms is not None:
                 conditions.append(f"c.last_ms {column} ?")
                 values.append(at_ms)
+        if wanted.runs:
+            marks = placeholders(wanted.runs)
+            conditions.append(f"c.id IN (SELECT case_id FROM sends WHERE run IN ({marks}))")  # noqa: S608
+            values.extend(sorted(wanted.runs))
         self._where_cause(wanted, conditions, values)
         if wanted.offsets:
             each = "(l.partition = ? AND l.offset >= ? AND l.offset < ?)"
@@ -325,6 +340,7 @@ class Index:
             fields=tuple(json.loads(row[20])),
             key_hash=row[21],
             note=row[22] or "",
+            exact=bool(row[23]),
         )
 
 

@@ -20,12 +20,13 @@ MAX_REMEMBERED = 10_000
 """Names are untrusted: what is remembered of them must be bounded."""
 _STATES = tuple(CaseState)
 _UPSERT = """
-INSERT INTO cases(name, dlq, grp, topic, partition, offset, cause, code, key_hash, first_ms, last_ms, lp, lo, letters)
-VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
+INSERT INTO cases(name, dlq, grp, topic, partition, offset, cause, code, key_hash, first_ms, last_ms, lp, lo, exact,
+  letters)
+VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT(name) DO UPDATE SET
   grp = coalesce(grp, excluded.grp), topic = coalesce(topic, excluded.topic),
   partition = coalesce(partition, excluded.partition), offset = coalesce(offset, excluded.offset),
-  key_hash = excluded.key_hash, letters = letters + 1,
+  key_hash = excluded.key_hash, exact = excluded.exact, letters = letters + 1,
   dlq = iif(last_ms > excluded.last_ms, dlq, excluded.dlq),
   lp = iif(last_ms > excluded.last_ms, lp, excluded.lp),
   lo = iif(last_ms > excluded.last_ms, lo, excluded.lo),
@@ -130,6 +131,7 @@ class IndexWriter:
                 at_ms,
                 place.partition,
                 place.offset,
+                letter.exact,
             ),
         ).fetchone()
         db.execute(

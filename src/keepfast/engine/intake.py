@@ -8,6 +8,7 @@ from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, Source
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Partition
+from keepfast.engine.outcomes import OutcomeReporter
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
 from keepfast.engine.retry_topics import DelayedRecords
@@ -49,10 +50,20 @@ class Intake:
     holds its lanes.
     """
 
-    def __init__(self, source: Source, ownership: Ownership, lanes: Lanes, plan: Plan, clock: Clock) -> None:
+    def __init__(
+        self,
+        source: Source,
+        ownership: Ownership,
+        lanes: Lanes,
+        plan: Plan,
+        clock: Clock,
+        *,
+        outcomes: OutcomeReporter,
+    ) -> None:
         self._source = source
         self._ownership = ownership
         self._lanes = lanes
+        self._outcomes = outcomes
         self._policy = plan.buffer
         self._sweep = plan.sweep
         self._one_topic = len(plan.subscription) == 1 and plan.pattern is None
@@ -169,6 +180,8 @@ class Intake:
             self._enter(partition, messages)
 
     def _enter(self, partition: Partition, messages: list[Message]) -> None:
+        if self._outcomes.active:
+            self._outcomes.note(partition, messages)
         partition.feed(messages)
         topic = partition.place.topic
         self.received[topic] = self.received.get(topic, 0) + len(messages)

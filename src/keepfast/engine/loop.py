@@ -35,6 +35,7 @@ from keepfast.engine.forwarding import Settled
 from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.intake import Intake
 from keepfast.engine.mailbox import DRAIN, Ending, HaltApp, Release, Stop
+from keepfast.engine.outcomes import OutcomeReporter, OutcomeSettled
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.parts import LoopParts
 from keepfast.engine.plan import Plan
@@ -192,7 +193,16 @@ class Loop:
         self.subscription = Subscription(plan, discover, mailbox, clock.monotonic(), events)
         self._resubscribes = False
         self.committer = Committer(source, self.lanes, plan, self.identities.ids, events)
-        self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
+        self.outcomes = OutcomeReporter(
+            plan.group,
+            plan.desk_topic,
+            send=publisher.send,
+            ask=letters.asks if letters is not None else None,
+            mailbox=mailbox,
+            clock=clock,
+            finished=self.committer.mark_dirty,
+        )
+        self.intake = Intake(source, self.ownership, self.lanes, plan, clock, outcomes=self.outcomes)
         self.holds = Holds(clock, events)
         self.in_flight = InFlight()
         self.guards = Guards(plan, self.lanes, self.holds, self.in_flight, events)
@@ -343,6 +353,7 @@ class Loop:
                 now = self._clock.monotonic()
         self.status.turn(now)
         self.failures.step(now)
+        self.outcomes.step(now)
         self.intake.step(now)
         self.holds.put(ABANDONED, held=self.overdue.step(now))
         self.holds.put(COMMIT, held=self.committer.tripped(now))
@@ -368,7 +379,7 @@ class Loop:
 
     def _patience(self, now: float) -> float:
         """How long to wait for results."""
-        committer, busy = self.committer, bool(self.in_flight or self.failures.settling)
+        committer, busy = self.committer, bool(self.in_flight or self.failures.settling or self.outcomes.busy)
         if committer.under_way and committer.each == busy and (busy or not self.intake.has_room):
             return REPLY_TIMEOUT_S if committer.waited(now) < LATE_S else LATE_ANSWER_S
         if self.intake.has_backlog or not busy:
@@ -386,7 +397,7 @@ class Loop:
             self.shutdown.fail(Ending("halted", str(error)))
         if self.seeks.under_way:
             self.seeks.step(now)
-        busy = self.in_flight or self.failures.settling
+        busy = self.in_flight or self.failures.settling or self.outcomes.busy
         if self.committer.under_way and not busy and (self.committer.each or not self._walked):
             self._follow(now)
         elif self.committer.under_way and (self.committer.each or not self.intake.has_room):
@@ -432,6 +443,8 @@ class Loop:
                 self._returned(item, now)
             case Settled():
                 self.failures.settled(item, now)
+            case OutcomeSettled():
+                self.outcomes.settled(item)
             case TopicIdsAnswer():
                 self.assignment.ids_answered(item, now)
             case TopicsFound():
@@ -536,7 +549,9 @@ class Loop:
         self.assignment.lost(places)
         leaving = self.handover.close_down(places)
         log.info("partitions_revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
-        while now < deadline and any(partition.running or partition.failed_records for partition in leaving):
+        while now < deadline and any(
+            partition.running or partition.failed_records or partition.reporting for partition in leaving
+        ):
             self._turn(now, min(BUSY_S, deadline - now))
             if self.committer.under_way:
                 self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))

@@ -11,6 +11,7 @@ from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.names import TopicParts
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, LetterFormat, Order, RetryPolicy
 from keepfast.core.records import Message
+from keepfast.core.replays import DESK_TOPIC
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.schemas import SchemaRef
 from keepfast.core.timeouts import TimeoutPolicy
@@ -82,6 +83,8 @@ class Plan:
     """Source topic → domain and entity, which its metrics are named by."""
     tiers: Tiers | None = None
     """Its retry topics, if it has any."""
+    desk_topic: str = DESK_TOPIC
+    """Where it is reported what became of replayed records."""
     named_by_supervisor: bool = False
     """Its `group_instance_id` was made by the supervisor, not configured."""
     handler: str = ""

@@ -82,7 +82,9 @@ class Seeks:
                 self._cancel(place, "the consumer stops")
             elif seek.moved is not None:
                 self._confirm(place, seek, seek.moved, now)
-            elif now >= seek.drain_until or not (seek.partition.running or seek.partition.failed_records):
+            elif now >= seek.drain_until or not (
+                seek.partition.running or seek.partition.failed_records or seek.partition.reporting
+            ):
                 self._move(place, seek)
 
     def leaving(self, places: Sequence[TopicPartition]) -> None:

@@ -76,7 +76,7 @@ class Shutdown:
         """None while it continues; then how much was still being handled, dead-lettered or committed."""
         parts = self._parts
         settling = len(parts.failures.settling)
-        waiting = len(parts.in_flight) + settling
+        waiting = len(parts.in_flight) + settling + sum(partition.reporting for partition in parts.ownership)
         if waiting and now < self.deadline:
             self._report(now, records=waiting, letters=settling)
             return None

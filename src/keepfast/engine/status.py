@@ -41,7 +41,7 @@ class LetterDepths:
     """Owner: the loop thread. `partitions`: the dead-letter topics, and how many each has."""
 
     def __init__(self, asks: AskDepths, partitions: Mapping[str, int]) -> None:
-        self._asks = asks
+        self.asks = asks
         self._partitions = partitions
         self._asked_at = float("-inf")
         self._found: Mapping[str, int | None] = {}
@@ -51,7 +51,7 @@ class LetterDepths:
         every_s = AGAIN_S if None in self._found.values() else ASK_S
         if self._partitions and now - self._asked_at >= every_s:
             self._asked_at = now
-            self._asks(dict(self._partitions), self._answered)  # the mapping may grow
+            self.asks(dict(self._partitions), self._answered)  # the mapping may grow
         return dict(self._found)
 
     def _answered(self, depths: Mapping[str, int | None]) -> None:

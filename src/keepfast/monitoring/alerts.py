@@ -134,7 +134,7 @@ def _shares(of: TopicSeries) -> Iterator[Alert]:
             f"{of.rate(metric)} > {share:g} * {processed}",
             "warning",
             summary=f"{what} are more than {_percent(share)} of the records of {topic}",
-            description="{{ $value | humanize }} per second; `keepfast dlq list` and the log show the causes.",
+            description="{{ $value | humanize }} per second; `keepfast dlq causes` and the log show the causes.",
             section=section,
         )
     failures = of.rate(cat.PUBLISH_FAILURES)
@@ -192,7 +192,7 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
             f"round(sum by (group, topic) ({_new(letters)})) > {limit}",
             severity,
             summary=f"More than {limit:,} new dead letters of {topic} within 10 minutes",
-            description="{{ $value | humanize }} letters; `keepfast dlq list` shows the causes.",
+            description="{{ $value | humanize }} letters; `keepfast dlq causes` shows the causes.",
             section="dead-letters-pile-up",
             for_s=0,
         )

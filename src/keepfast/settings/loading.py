@@ -24,7 +24,7 @@ from keepfast.settings.sources import (
     read_variables,
 )
 
-HOST_SECTIONS: Final = ("kafka", "registry", "spool", "state", "health", "control", "metrics", "tracing")
+HOST_SECTIONS: Final = ("kafka", "registry", "spool", "state", "desk", "health", "control", "metrics", "tracing")
 """What an app connects to and serves where it is deployed; a test has its own broker and nothing else."""
 
 _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")

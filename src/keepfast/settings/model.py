@@ -24,6 +24,7 @@ from keepfast.core.policies import (
     RetryPolicy,
     TimingPolicy,
 )
+from keepfast.core.replays import DESK_TOPIC
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.core.topic_patterns import pattern_problem
@@ -351,6 +352,26 @@ class StateSettings(Policy):
     ] = None
 
 
+TOPIC: Final = Text("the name of a topic", names.topic_problem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskSettings(Policy):
+    """Where the desk keeps what is done about dead letters."""
+
+    section: ClassVar[str] = "desk"
+
+    topic: Annotated[
+        str,
+        TOPIC,
+        Doc(
+            "The compacted topic with what was done about dead letters and what became of replayed records; the audit"
+            " is in `<topic>.audit`. Both are created when they are first needed."
+        ),
+    ] = DESK_TOPIC
+    replay_limit: Annotated[int, Range(1, 1_000), Doc("A case that was replayed this often is left out of plans.")] = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownSettings(Policy):
     """What happens at SIGTERM."""
@@ -448,6 +469,7 @@ class Settings:
     registry: RegistrySettings
     spool: SpoolSettings
     state: StateSettings
+    desk: DeskSettings
     shutdown: ShutdownSettings
     health: HealthSettings
     metrics: MetricsSettings

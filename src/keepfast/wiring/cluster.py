@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from keepfast.core.errors import Fault, SourceError, StartError
+from keepfast.core.replays import replay_topic
 from keepfast.core.retry_topics import KEPT_S, Tier, Tiers, delay_text, left_over
 from keepfast.kafka import KafkaAdmin, TopicFacts
 from keepfast.kafka.config import MAX_RECORD_BYTES
@@ -269,6 +270,8 @@ class RetryTopicsCheck:
         for source in own.topics:
             configured = own.retry_topics.topics(source, own.group)
             wanted += [_Wanted(topic, source, delay_s, own) for topic, delay_s in configured.items()]
+            if (replays := replay_topic(source, own.group)) in existing:
+                wanted.append(_Wanted(replays, source, 0, own))
             for topic, delay_s in left_over(existing, source, own.group, {*configured, *own.topics}).items():
                 log.warning(
                     "retry_topic_not_configured",

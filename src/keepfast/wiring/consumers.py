@@ -109,6 +109,7 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         partition_counts=cluster.partition_counts,
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
         tiers=cluster.tiers.get(own.name) or _no_tiers_yet(own),
+        desk_topic=settings.desk.topic,
         named_by_supervisor=own.named_by_supervisor,
         handler=spec.handler,
         app_version=settings.app.version,

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from keepfast.core import names, policies
 from keepfast.core.errors import SinkError
+from keepfast.core.replays import ReplayMark
 from keepfast.deadletters import envelope, inline, nested, ours, spring
-from keepfast.desk import letter_causes as causes
-from keepfast.desk.replay import Replay
+from keepfast.desk.index import Index
+from keepfast.desk.run import ReplayRun
 from keepfast.engine import forwarding
 from keepfast.engine.forwarding import Forwarder, Settled
 from keepfast.kafka.admin import KafkaAdmin
@@ -163,26 +164,22 @@ def patterns_know_only_the_domain() -> None:
 
 @breaks("REPLAYED")
 def every_letter_is_left_out() -> None:
-    def send_one(self: Replay, stored: Any, next_at: float) -> float:
-        self._outcome.left_out += 1
-        return next_at
-
-    replace(Replay, "_send_one", send_one)
+    replace(ReplayRun, "_outgoing", lambda self, item, record: None)
 
 
 @breaks("REPLAYED")
 def a_replay_loses_the_original_headers() -> None:
-    def for_replay(letter: Any, mark: Any) -> Any:
-        return before(letter, mark)[len(letter.headers) :]
+    def for_replay(letter: Any, *marks: Any) -> Any:
+        return before(letter, *marks)[len(letter.headers) :]
 
     before = replace(ours, "for_replay", for_replay)
 
 
 @breaks("BURIED_AGAIN")
 def replays_are_not_counted() -> None:
-    replace(ours, "replays", lambda headers: 0)
+    replace(ReplayMark, "of", lambda headers, group="": None)
 
 
 @breaks("CAUSES")
 def the_rarest_cause_comes_first() -> None:
-    wrap(causes, "by_cause", lambda before: lambda letters: before(letters)[::-1])
+    wrap(Index, "causes", lambda before: lambda self, where, now_ms: before(self, where, now_ms=now_ms)[::-1])

@@ -1,0 +1,287 @@
+"""`keepfast dlq discard`, `fail`, `restore`, `export`, `archive` and `purge`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from keepfast.cli import dlq_view as view
+from keepfast.cli.connection import connection_options, exit_on_interrupt
+from keepfast.cli.dlq_options import filter_of, filter_options, open_desk
+from keepfast.cli.errors import report_errors
+from keepfast.cli.terminal import confirmed
+from keepfast.core.errors import ConfigError, KeepfastError
+from keepfast.core.records import Outgoing, Record
+from keepfast.desk import CaseFilter, CaseState, Desk, MarkKind
+from keepfast.desk.desk import PURGED
+
+EXIT_NOT_CONFIRMED = 1
+CLOSED = (CaseState.DISCARDED, CaseState.PERMANENTLY_FAILED, CaseState.ARCHIVED)
+why_option = click.option("--why", default="", help="The reason, for the audit.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say how many, and change nothing.")
+all_option = click.option("--all", "everything", is_flag=True, help="All of them.")
+
+
+def _options(command: Any) -> Any:
+    for option in (
+        yes_option,
+        dry_run_option,
+        why_option,
+        all_option,
+        filter_options,
+        connection_options,
+        click.argument("topic", required=False),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Mark cases as discarded.")
+@_options
+def discard(topic: str | None, target: str | None, brokers: str | None, *, debug: bool, **options: Any) -> None:
+    """Mark open cases as discarded: nothing is to be done about them. `restore` takes it back.
+
+    \b
+      keepfast dlq discard orders.payment.dlq --cause 77c0 --why "test data"
+    """
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+        _mark(desk, "discarded", "Discard", (CaseState.OPEN,), options)
+
+
+@click.command(short_help="Mark cases as permanently failed.")
+@_options
+def fail(topic: str | None, target: str | None, brokers: str | None, *, debug: bool, **options: Any) -> None:
+    """Mark open cases as permanently failed, with who and why in the audit. Needs --why; `restore` takes it back.
+
+    \b
+      keepfast dlq fail orders.payment.dlq --offsets 3:17 --why "the account was closed, refunded by hand"
+    """
+    if not options["why"]:
+        raise click.UsageError("Marking as permanently failed needs a reason: --why.")
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+        _mark(desk, "permanently-failed", "Mark as permanently failed", (CaseState.OPEN,), options)
+
+
+@click.command(short_help="Take discard, fail or archive back.")
+@_options
+@click.option("--archive", "url", metavar="URL", help="Bring back what is in this archive, also if it was purged.")
+def restore(
+    topic: str | None, target: str | None, brokers: str | None, *, debug: bool, url: str | None, **options: Any
+) -> None:
+    """Open discarded, permanently failed and archived cases again.
+
+    With --archive, letters of an archive that are not in the dead-letter topic any more are written to it again.
+    """
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+        if url is None:
+            _mark(desk, "restored", "Restore", CLOSED, options)
+        else:
+            _restore_archive(desk, url, yes=options["yes"], why=options["why"])
+
+
+def _mark(desk: Desk, kind: MarkKind, verb: str, states: tuple[CaseState, ...], options: dict[str, Any]) -> int:
+    where = _selected(options, states)
+    cases = [case.id for case in desk.index.selected(desk.own(where))]
+    if not _agreed(verb, len(cases), options):
+        return 0
+    count = desk.mark(cases, kind, why=options["why"])
+    click.echo(f"{verb}: {_cases(count)}. `keepfast dlq audit` lists who did what.")
+    return count
+
+
+def _selected(options: dict[str, Any], states: tuple[CaseState, ...]) -> CaseFilter:
+    from dataclasses import replace
+
+    where = filter_of(options)
+    if options["everything"] != where.is_everything:
+        raise click.UsageError("Select cases with --cause, --offsets, --error-type, …, or use --all without filters.")
+    return replace(where, states=where.states or frozenset(states))
+
+
+def _agreed(verb: str, count: int, options: dict[str, Any]) -> bool:
+    """Says how many; asks unless --yes. Exits if the answer is no."""
+    if not count:
+        click.echo("No case matches.")
+        return False
+    if options["dry_run"]:
+        click.echo(f"{verb}: {_cases(count)}. Dry run: nothing was changed.")
+        return False
+    if not options["yes"] and not confirmed(f"{verb}: {_cases(count)}?"):
+        click.echo("Nothing was changed.", err=True)
+        raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
+    return True
+
+
+def _cases(count: int) -> str:
+    return f"{count:,} case{'s' * (count != 1)}"
+
+
+@click.command(short_help="Write letters as JSON lines.")
+@click.argument("topic", required=False)
+@connection_options
+@filter_options
+@click.option("--reveal", is_flag=True, help="With key, value and headers (base64). This is audited.")
+@click.option(
+    "--output", "-o", metavar="URL", default="-", help="A file or fsspec URL, `.gz` compresses; - is standard output."
+)
+def export(
+    topic: str | None,
+    target: str | None,
+    brokers: str | None,
+    *,
+    debug: bool,
+    reveal: bool,
+    output: str,
+    **filters: Any,
+) -> None:
+    """Write letters as JSON lines, masked unless --reveal. Nothing is marked."""
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+        where = desk.own(filter_of(filters))
+        if reveal:
+            desk.note_action("export", count=desk.cases(where, size=1).total, what=output)
+        with _opened(output, "w") as out:
+            for case in desk.index.selected(where):
+                stored = desk.letter(case.letter)
+                if stored is not None:
+                    fields = {**view.letter_fields(stored, reveal=reveal), "state": str(case.state), "case": case.id}
+                    out.write(json.dumps(fields) + "\n")
+
+
+@click.command(short_help="Write letters to an archive and mark them.")
+@_options
+@click.option("--output", "-o", metavar="URL", required=True, help="A file or fsspec URL ending in .jsonl.gz.")
+def archive(
+    topic: str | None, target: str | None, brokers: str | None, *, debug: bool, output: str, **options: Any
+) -> None:
+    """Write open cases, with their bytes, to a gzipped file of JSON lines, and mark them as archived.
+
+    `purge` may then delete their letters; `restore --archive URL` brings them back.
+    """
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+        cases = list(desk.index.selected(desk.own(_selected(options, (CaseState.OPEN,)))))
+        if not _agreed("Archive", len(cases), options):
+            return
+        written = []
+        with _opened(output, "w") as out:
+            for case in cases:
+                record = desk.cluster.record_at(case.letter)
+                if record is not None:
+                    out.write(json.dumps({"case": case.id, **_archived(record)}) + "\n")
+                    written.append(case.id)
+        count = desk.mark(written, "archived", why=options["why"], url=output)
+        click.echo(f"Archived {_cases(count)} to {output}.")
+
+
+def _archived(record: Record) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [[name, _base64(value)] for name, value in record.headers],
+    }
+
+
+def _restore_archive(desk: Desk, url: str, *, yes: bool, why: str) -> None:
+    with _opened(url, "r") as archived:
+        lines = [json.loads(line) for line in archived]
+    gone = [one for one in lines if desk.index.history(one["case"]) is None]
+    if not yes and not confirmed(f"Restore {_cases(len(lines))}, writing {len(gone):,} letters to their topic again?"):
+        raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
+    desk.cluster.write(_filed(one) for one in gone)
+    desk.refresh()
+    count = desk.mark([one["case"] for one in lines], "restored", why=why, url=url)
+    desk.note_action("import", count=len(gone), what=url)
+    click.echo(f"Restored {_cases(max(count, len(gone)))} from {url}; {len(gone):,} letters were written again.")
+
+
+def _filed(one: dict[str, Any]) -> Outgoing:
+    try:
+        headers = [(str(name), _bytes(value)) for name, value in one["headers"]]
+        return Outgoing(one["topic"], _bytes(one["value"]), _bytes(one["key"]), headers, int(one["partition"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"This is no archive of letters: {error!r}.") from error
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text, validate=True)
+
+
+@contextmanager
+def _opened(url: str, mode: str) -> Iterator[IO[str]]:
+    """Standard output, a local file or any fsspec URL; `.gz` is compressed. Raises KeepfastError."""
+    if url == "-":
+        yield sys.stdout
+        return
+    try:
+        if "://" in url:
+            try:
+                import fsspec
+            except ImportError:
+                raise KeepfastError(f"{url} needs fsspec: pip install 'keepfast[spool]'") from None
+            raw: Any = fsspec.open(url, f"{mode}b").open()
+        else:
+            raw = Path(url).open(f"{mode}b")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise KeepfastError(f"{url} cannot be opened: {error}.") from error
+    with raw, gzip.open(raw, f"{mode}t", encoding="utf-8") if url.endswith(".gz") else _text(raw, mode) as text:
+        yield text  # type: ignore[misc]
+
+
+def _text(raw: Any, mode: str) -> Any:
+    import io
+
+    return io.TextIOWrapper(raw, encoding="utf-8", write_through=mode == "w")
+
+
+@click.command(short_help="Delete letters of resolved cases for good.")
+@click.argument("topic", required=False)
+@connection_options
+@click.option("--discarded", is_flag=True, help="Also those of discarded and permanently failed cases.")
+@dry_run_option
+@yes_option
+def purge(
+    topic: str | None,
+    target: str | None,
+    brokers: str | None,
+    *,
+    debug: bool,
+    discarded: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Delete letters of resolved and archived cases: of each partition all before the first of another case.
+
+    Dead-letter topics have no retention time, so they grow until this is done. Facts about cases without letters are
+    deleted, too; the audit stays.
+    """
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+        states = (*PURGED, *(CLOSED if discarded else ()))
+        count = 0
+        for name in desk.options.topics:
+            spans = desk.cluster.spans(name)
+            count += sum(end - spans[partition][0] for partition, end in desk.purgeable(name, states).items())
+        if not count:
+            click.echo("Nothing can be purged.")
+            return
+        if dry_run:
+            click.echo(f"{count:,} letters would be deleted for good. Dry run: nothing was deleted.")
+            return
+        if not yes and not confirmed(f"Delete {count:,} letters for good?"):
+            raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
+        done = desk.purge(states)
+        click.echo(f"Deleted {sum(done.values()):,} letters.")

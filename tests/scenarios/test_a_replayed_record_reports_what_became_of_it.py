@@ -1,0 +1,87 @@
+"""Records fail, are replayed, and the consumer tells the desk what became of each before it commits it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from keepfast import App, Discard, Reject
+from keepfast.core.records import RecordPlace
+from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, ReplayPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.support.broker_client import Client, NewRecord
+from tests.support.members import connection
+from tests.support.running_app import RunningApp
+from tests.support.waiting import wait_until
+
+COUNT = 40
+
+
+class Shop:
+    """An app whose handler refuses everything until it is repaired, and a desk."""
+
+    def __init__(self, kafka: TopicAdmin, topic: TopicFactory) -> None:
+        self.client, self.source = Client(kafka), topic(partitions=2)
+        self.dlq = topic(partitions=2, suffix=".dlq")
+        self.desk_topic = topic(partitions=1, suffix=".desk")
+        options = DeskOptions(topics=(self.dlq,), by="ada", desk_topic=self.desk_topic)
+        self.desk = Desk(connection(kafka.bootstrap), options)
+        self.repaired = False
+        self.kafka = kafka
+
+    def handle(self, order: dict[str, Any]) -> None:
+        if not self.repaired or order["n"] % 10 == 9:
+            raise Reject("not yet")
+        if order["n"] % 10 == 8:
+            raise Discard("not wanted")
+
+    def states(self) -> dict[CaseState, int]:
+        self.desk.refresh()
+        return dict(self.desk.summary().counts)
+
+
+@pytest.mark.parametrize("to", ["topic", "group"])
+@pytest.mark.parametrize("order", ["key", "partition"])
+def test_a_replayed_record_reports_what_became_of_it(
+    kafka: TopicAdmin, topic: TopicFactory, to: Any, order: Any
+) -> None:
+    shop = Shop(kafka, topic)
+    group = f"{shop.source}.group"
+    if to == "group":
+        kafka.create_topic(f"{shop.source}.{group}.replay", partitions=2, config={"retention.ms": str(8 * 86_400_000)})
+    app = App("scenario", kafka={"brokers": kafka.bootstrap}, desk={"topic": shop.desk_topic})
+    app.consumer(shop.source, dead_letter=shop.dlq, group=group, order=order)(shop.handle)
+    records = [NewRecord(json.dumps({"n": n}).encode(), b"k%d" % (n % 4), (), n % 2) for n in range(COUNT)]
+    try:
+        with RunningApp(app):
+            shop.client.produce(shop.source, records)
+            wait_until(lambda: shop.states() == {CaseState.OPEN: COUNT}, "all are dead")
+            shop.repaired = True
+            plan = shop.desk.plan(CaseFilter(), ReplayPolicy(to=to))
+            assert plan.records == COUNT
+            fact = shop.desk.replayer(shop.desk.start(plan)).execute()
+            assert (fact.status, fact.sent) == ("done", COUNT)
+            bad = COUNT // 10
+            wait_until(
+                lambda: shop.states() == {CaseState.RESOLVED: COUNT - bad, CaseState.OPEN: bad}, "outcomes are there"
+            )
+            [case, *_] = shop.desk.cases(CaseFilter(states=frozenset([CaseState.OPEN]))).cases
+            assert (case.letters, case.failed_again, case.badges) == (2, 1, ("failed again ×1",))
+            found = shop.desk.case(case.id)
+            assert found is not None
+            assert [one.run for one in found.letters] == ["", fact.run]
+            discarded = [
+                one
+                for case in shop.desk.index.selected(CaseFilter(states=frozenset([CaseState.RESOLVED])))
+                for one in (shop.desk.case(case.id) or found).outcomes
+                if one.kind == "discarded"
+            ]
+            assert len(discarded) == bad
+            stored = shop.desk.letter(RecordPlace(*found.letters[-1].place))
+            assert stored is not None
+            assert stored.letter.replay_count == 1
+    finally:
+        shop.desk.close()
