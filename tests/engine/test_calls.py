@@ -251,7 +251,7 @@ def test_the_context_tells_where_the_record_comes_from() -> None:
     assert list(ctx.headers) == [("a", b"1"), ("a", b"2"), ("b", None)]
 
 
-REPLAYED = [("a", b"1"), ("keepfast-replay-count", b"2"), ("b", None), ("keepfast-letter-id", b"g/t/0/1")]
+REPLAYED = [("a", b"1"), ("keepfast-letter-id", b"g/t/0/1"), ("b", None), ("keepfast-replay", b"g/t/0/1;r;2")]
 
 
 def test_a_handler_never_sees_headers_of_keepfast_but_how_often_its_record_was_replayed() -> None:
@@ -264,11 +264,11 @@ def test_a_handler_never_sees_headers_of_keepfast_but_how_often_its_record_was_r
         handler_of(handle).call(FakeSink(hold)).handle(one, run_for(one))
     replayed, plain = found
     assert list(replayed.headers) == [("a", b"1"), ("b", None)]
-    assert replayed.header("keepfast-replay-count") is None
+    assert replayed.header("keepfast-replay") is None
     assert (replayed.replays, plain.replays) == (2, 0)
 
 
-@pytest.mark.parametrize("headers", [{"a": "1", "keepfast-x": "1"}, [("keepfast-replay-count", b"9")]])
+@pytest.mark.parametrize("headers", [{"a": "1", "keepfast-x": "1"}, [("keepfast-replay", b"9")]])
 def test_a_header_of_keepfast_is_refused_in_ctx_send_and_nothing_is_sent(headers: Any) -> None:
     sink = FakeSink(hold)
 

@@ -67,7 +67,7 @@ def test_what_does_not_pass_is_done_without_a_call_and_takes_no_time_of_the_hand
 
 
 def test_the_filter_sees_the_record_as_it_came() -> None:
-    one = message(7, b"k", value=b"v", headers=[("type", b"a"), ("type", b"b"), ("keepfast-replay-count", b"1")])
+    one = message(7, b"k", value=b"v", headers=[("type", b"a"), ("type", b"b"), ("keepfast-replay", b"g/t/0/1;r;1")])
     record = RawRecord(one)
     assert (record.topic, record.partition, record.offset, record.key, record.value) == ("orders", 0, 7, b"k", b"v")
     assert record.header("type") == b"b"

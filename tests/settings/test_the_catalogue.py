@@ -82,6 +82,7 @@ OF_THE_APP: dict[str, Any] = {
     "masking": {"fields": ("pin",)},
     "spool": {"max_bytes": 5},
     "state": {"dir": "/var/lib/me"},
+    "desk": {"topic": "mine", "replay_limit": 5},
     "shutdown": {"timeout_s": 7},
     "app": {"env": "prod"},
     "health": {"port": 9},

@@ -1,0 +1,77 @@
+"""An index of 100,000 letters: built in seconds, within bounded memory, and then only what is new is read."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.letters_filed import file_letters
+from tests.support.letters import letter
+from tests.support.members import connection
+
+CAUSES = 4
+
+
+def measured(name: str, began: float) -> float:
+    took_s = time.monotonic() - began
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{name}: {took_s:.3f} s, peak memory of the process {peak_mb:.0f} MB")
+    return took_s
+
+
+@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_the_index_is_incremental_and_survives_its_deletion(
+    kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, count: int
+) -> None:
+    dlq = topic(partitions=4, suffix=".dlq")
+    file_letters(
+        kafka,
+        dlq,
+        (
+            letter(
+                partition=n % 4,
+                offset=n,
+                key=b"k%d" % n,
+                value=b'{"n":%d}' % n,
+                fingerprint=f"{n % CAUSES:012x}",
+                stack_trace='  File "/srv/app/charge.py", line 17, in charge\n' * 10,
+            )
+            for n in range(count)
+        ),
+    )
+    before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"before: {before_mb:.0f} MB")
+    options = DeskOptions(topics=(dlq,), by="test", desk_topic=f"{dlq}.desk", index_dir=tmp_path)
+    desk = Desk(connection(kafka.bootstrap), options)
+    began = time.monotonic()
+    assert desk.refresh().letters == count
+    measured(f"index of {count:,}", began)
+    began = time.monotonic()
+    causes = desk.causes()
+    measured("causes", began)
+    assert [cause.count for cause in causes] == [count // CAUSES] * CAUSES
+    began = time.monotonic()
+    assert desk.refresh().letters == 0
+    measured("refresh without news", began)
+    file_letters(kafka, dlq, [letter(partition=1, offset=10**6, fingerprint="f" * 12)])
+    began = time.monotonic()
+    assert desk.refresh().letters == 1
+    assert len(desk.causes()) == CAUSES + 1
+    measured("refresh with one letter, and causes", began)
+    desk.close()
+    again = Desk(connection(kafka.bootstrap), options)
+    assert again.refresh().letters == 0  # the file has it
+    assert again.summary().counts == {CaseState.OPEN: count + 1}
+    again.close()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    rebuilt = Desk(connection(kafka.bootstrap), options)
+    assert rebuilt.refresh().letters == count + 1
+    assert rebuilt.cases(CaseFilter(causes=frozenset(["ffff"]))).total == 1
+    rebuilt.close()
