@@ -111,11 +111,8 @@ class IndexWriter:
         known = mark is not None and self._is_sent(db, mark)
         case = mark.case if mark is not None and known else case_id(letter, *place)
         at_ms = stored.at_ms or 0
-        added = db.execute(
-            "INSERT INTO letters VALUES(?, ?, ?, -1, ?, ?) ON CONFLICT DO NOTHING",
-            (dlq, place.partition, place.offset, at_ms, mark.run if mark is not None and known else ""),
-        )
-        if not added.rowcount:
+        at = (dlq, place.partition, place.offset)
+        if db.execute("SELECT 1 FROM letters WHERE dlq = ? AND partition = ? AND offset = ?", at).fetchone():
             return
         key_hash = "" if letter.key is None else hash_of_key(letter.key)
         row, facts = db.execute(
@@ -134,10 +131,8 @@ class IndexWriter:
                 letter.exact,
             ),
         ).fetchone()
-        db.execute(
-            "UPDATE letters SET case_id = ? WHERE dlq = ? AND partition = ? AND offset = ?",
-            (row, dlq, place.partition, place.offset),
-        )
+        run = mark.run if mark is not None and known else ""
+        db.execute("INSERT INTO letters VALUES(?, ?, ?, ?, ?, ?)", (*at, row, at_ms, run))
         if facts:
             dirty.add(row)
 
