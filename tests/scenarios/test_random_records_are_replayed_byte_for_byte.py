@@ -11,6 +11,7 @@ from random import Random
 from keepfast import Context, DeadLetterPolicy, Reject
 from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import read_headers
+from keepfast.core.replays import ReplayMark
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
@@ -87,9 +88,10 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
         found = {}
         for message in client.read(again, COUNT, partitions=PARTITIONS):
             reported = list(read_headers(message))
-            identity = dict(reported[-2:])["keepfast-letter-id"] or b""
-            partition, offset = identity.decode().split("/")[-2:]
-            found[int(partition), int(offset)] = message.key(), message.value(), reported[:-2]
+            mark = ReplayMark.of(reported[-1:])
+            assert mark is not None
+            partition, offset = mark.case.split("/")[-3:-1]
+            found[int(partition), int(offset)] = message.key(), message.value(), reported[:-1]
         assert len(found) == COUNT
         for record, place in zip(records, places, strict=True):
             assert found[place] == (record.key, record.value, list(record.headers)), (form, place)

@@ -41,7 +41,7 @@ NO_LEASE_NEEDED = 1 << 63
 """Above every offset."""
 
 
-class Replays(Protocol):
+class HeldReplays(Protocol):
     """The replayed records of a partition: they are finished when it is reported what became of them."""
 
     def hold_back(
@@ -120,7 +120,7 @@ class Partition:
         self.queued = False  # already in the lanes' queue of partitions with something to start
         self.running: OrderedSet[Run] = OrderedSet()
         self.failed_records: OrderedSet[FailedRecord] = OrderedSet()
-        self.replays: Replays | None = None  # None until a replayed record is received
+        self.replays: HeldReplays | None = None  # None until a replayed record is received
         self.reporting = 0  # records that are done, and finished when the desk knows it
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed = committed or (start, "")  # what the broker is known to have

@@ -54,7 +54,7 @@ class OutcomeSettled:
 
 
 class PartitionReplays:
-    """The replayed records of one partition that are not finished. Implements `core.runs.Replays`."""
+    """The replayed records of one partition that are not finished. Implements `core.runs.HeldReplays`."""
 
     __slots__ = ("_marks", "_partition", "_queue")
 
