@@ -85,7 +85,6 @@ LONG_FIRST: Final = (
     "tests/scenarios/test_retry_topics_end_in_the_dead_letter_topic.py",
     "tests/redact/test_sensitive_on_anything.py",
     "tests/scenarios/test_a_storm_of_letters_stops_the_consumer.py",
-    "tests/desk/test_replay.py",
     "tests/scenarios/test_the_lifespan_surrounds_every_handler.py",
     "tests/scenarios/test_every_record_that_fails_has_its_statement_in_the_log.py",
     "tests/scenarios/test_an_outage_of_a_downstream_with_a_breaker_costs_no_letter.py",
