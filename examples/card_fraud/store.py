@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import asyncpg
 
 from examples.card_fraud.events import DecisionEvent
+
+CLOSE_S = 2.0
 
 _UPSERT = """
     INSERT INTO fraud_gov.transactions (
@@ -25,21 +27,37 @@ class Store(Protocol):
 
 
 class PostgresStore:
-    """A pool of connections, opened by the first event: where there is no database, records wait instead of the start
-    failing. Owner: the event loop of the handlers.
+    """A pool of connections while it is entered. None is opened before the first event needs one: where there is no
+    database, records wait instead of the start failing. Owner: the event loop of the handlers.
+
+    The server cancels a statement after `timeout_s`. A server that does not answer at all is given up a second later,
+    by the client.
     """
 
-    def __init__(self, url: str, *, connections: int = 10, timeout_s: float = 5.0) -> None:
-        self._url = url
-        self._connections = connections
-        self._timeout_s = timeout_s
-        self._opening = asyncio.Lock()
-        self._pool: Any = None
+    def __init__(self, url: str, *, connections: int = 10, timeout_s: float = 4.0) -> None:
+        self._timeout_s = timeout_s + 1
+        limit = f"{timeout_s * 1000:.0f}"
+        self._pool: Any = asyncpg.create_pool(
+            url,
+            min_size=0,
+            max_size=connections,
+            timeout=self._timeout_s,
+            command_timeout=self._timeout_s,
+            server_settings={"statement_timeout": limit, "idle_in_transaction_session_timeout": limit},
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._pool
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), CLOSE_S)
+        except TimeoutError:  # connections to a server that hangs
+            self._pool.terminate()
 
     async def keep(self, event: DecisionEvent, raw: bytes) -> None:
-        async with asyncio.timeout(self._timeout_s):  # behind others that try to connect, too: they try one by one
-            pool = await self._opened()
-        async with pool.acquire(timeout=self._timeout_s) as connection:
+        async with self._pool.acquire(timeout=self._timeout_s) as connection:
             await connection.execute(
                 _UPSERT,
                 event.transaction_id,
@@ -52,15 +70,3 @@ class PostgresStore:
                 event.decision_reason,
                 raw.decode(),
             )
-
-    async def _opened(self) -> Any:
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await asyncpg.create_pool(
-                    self._url,
-                    min_size=1,
-                    max_size=self._connections,
-                    timeout=self._timeout_s,
-                    command_timeout=self._timeout_s,
-                )
-            return self._pool

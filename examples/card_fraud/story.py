@@ -1,21 +1,25 @@
 """The service with everything that goes wrong in production: bad events, duplicates, card numbers, kill -9, a database
-that goes away, reference data that is missing; and at the end a replay.
+that hangs and one that goes away, reference data that is missing; and at the end a replay.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from examples.stage.account import Account
 from examples.stage.postgres import change, rows
-from examples.stage.process import until
-from examples.stage.stage import Stage
+from examples.stage.process import Process, until
+from examples.stage.proxy import TcpProxy
+from examples.stage.stage import Place, Stage
 
 TOPIC = "fraud.card.decisions.v1"
 LETTERS = "fraud.card.decisions.v1.dlq.local"
 GROUP = "card-fraud-transaction-management.local"
 TRANSACTIONS, FEW = 300, 30
+HANG_S = 60.0
+"""So long the database accepts connections and statements, and answers none."""
 SCHEMA = Path(__file__).with_name("schema.sql")
 FIELDS = ("card_token", "amount", "currency", "decision", "decision_reason")
 
@@ -87,42 +91,76 @@ def everything(account: Account, transactions: int) -> Sent:
 
 
 def story(stage: Stage, *, short: bool = False) -> Account:
-    """Short: without the kill, and replayed once."""
+    """Short: without the kill, the database hangs until the breaker opens, and the letters are replayed once."""
     account = Account("card_fraud")
     database = stage.postgres.create("card_fraud", SCHEMA.read_text())
     stage.topics(TOPIC)
-    transactions = FEW if short else TRANSACTIONS
-    sent = everything(account, transactions)
-    early, late = sent.records[:transactions], sent.records[transactions:]
-    where = dict(zip(stage.send(TOPIC, early), early, strict=True))
-    breaker = {"KEEPFAST_CONSUMERS_INGEST_BREAKER_OPEN_S": "1"}  # so that the run need not wait 10 s for a probe
-    service = stage.app("examples.card_fraud.service:app", DATABASE_URL=database, **breaker)
-
-    def stored() -> int:
-        return int(rows(database, "SELECT count(*) FROM fraud_gov.transactions")[0][0])
-
-    service.start()
-    if not short:
-        until(lambda: service.check() and stored() > transactions / 3, "a third of the first decisions is stored")
-        service.kill()
-        service.start()
-    until(lambda: service.check() and stored() > transactions / 2, "half of the first decisions is stored")
-    stage.postgres.stop()
-    where |= zip(stage.send(TOPIC, late), late, strict=True)
-    until(lambda: service.check() and list(service.log_entries("breaker_opened")), "the breaker opens")
-    stage.postgres.start()
-    stage.until_read(service, (GROUP, TOPIC))
-
-    change(database, "INSERT INTO fraud_gov.currencies VALUES ('CHF')")
-    for _ in range(1 if short else 2):  # twice, because an operator will: it must do no harm
-        stage.keepfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", "--yes")
-        stage.until_read(service, (GROUP, TOPIC))
-    account.check("the service did not end cleanly", right=service.stop() == 0)
-
+    sent = everything(account, FEW if short else TRANSACTIONS)
+    with TcpProxy(("127.0.0.1", stage.postgres.port)) as proxy:
+        service = stage.app(
+            "examples.card_fraud.service:app",
+            DATABASE_URL=stage.postgres.url("card_fraud", port=proxy.port),
+            DATABASE_TIMEOUT_S="0.5" if short else "4",
+            KEEPFAST_CONSUMERS_INGEST_BREAKER_OPEN_S="1",  # so that the run need not wait 10 s for a probe
+        )
+        where = outages(stage, account, service, sent, proxy, short=short)
+        replay(stage, service, database, times=1 if short else 2)
+        account.check("the service did not end cleanly", right=service.stop() == 0)
     discarded = [
         (one["topic"], one["partition"], one["offset"]) for one in service.log_entries("sensitive_data_discarded")
     ]
     return reconcile(stage, account, sent, database, [where[place] for place in discarded])
+
+
+def outages(
+    stage: Stage, account: Account, service: Process, sent: Sent, proxy: TcpProxy, *, short: bool
+) -> dict[Place, tuple[str, bytes]]:
+    """A third of the records each: while it works, while the database hangs, while it is away. Returns where each is.
+
+    Valid events that became letters are in the account: none is expected.
+    """
+    database, third = stage.postgres.url("card_fraud"), len(sent.records) // 3
+    early, middle, late = sent.records[:third], sent.records[third : 2 * third], sent.records[2 * third :]
+    where = dict(zip(stage.send(TOPIC, early), early, strict=True))
+
+    def stored() -> int:
+        return int(rows(database, "SELECT count(*) FROM fraud_gov.transactions")[0][0])
+
+    def opened() -> int:
+        service.check()
+        return len(list(service.log_entries("breaker_opened")))
+
+    service.start()
+    if not short:
+        until(lambda: service.check() and stored() > third / 3, "a third of the first decisions is stored")
+        service.kill()
+        service.start()
+    until(lambda: service.check() and stored() > third / 2, "half of the first decisions is stored")
+
+    proxy.hang()
+    hanging_at = time.monotonic()
+    where |= zip(stage.send(TOPIC, middle), middle, strict=True)
+    until(lambda: opened() > 0, "the breaker opens because nothing is answered")
+    until(lambda: service.check() and (short or time.monotonic() - hanging_at > HANG_S), "it hung", 2 * HANG_S)
+    account.remarks.append(f"the database hung for {time.monotonic() - hanging_at:.0f} s")
+    proxy.restore()
+    stage.until_read(service, (GROUP, TOPIC))
+
+    before = opened()
+    stage.postgres.stop()
+    where |= zip(stage.send(TOPIC, late), late, strict=True)
+    until(lambda: opened() > before, "the breaker opens because nothing is there")
+    stage.postgres.start()
+    stage.until_read(service, (GROUP, TOPIC))
+    return where
+
+
+def replay(stage: Stage, service: Process, database: str, *, times: int) -> None:
+    """Twice, because an operator will: it must do no harm."""
+    change(database, "INSERT INTO fraud_gov.currencies VALUES ('CHF')")
+    for _ in range(times):
+        stage.keepfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", "--yes")
+        stage.until_read(service, (GROUP, TOPIC))
 
 
 def reconcile(stage: Stage, account: Account, sent: Sent, database: str, discarded: list[tuple[str, bytes]]) -> Account:

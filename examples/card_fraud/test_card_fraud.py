@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import asyncpg
 import pytest
 
 from examples.card_fraud.events import DecisionEvent
-from examples.card_fraud.service import TOPIC, make_app
+from examples.card_fraud.service import TOPIC, Resources, app
 from examples.card_fraud.store import PostgresStore
 from examples.card_fraud.story import POISON, event
+from examples.stage.proxy import TcpProxy
 from keepfast.testing.harness import Harness, harness
 
 
@@ -34,7 +34,7 @@ class Rows:
 
 def sent(value: object, shelf: Rows) -> Harness:
     async def story() -> Harness:
-        async with harness(make_app(shelf)) as h:
+        async with harness(app, resources=Resources(shelf)) as h:
             await h.send(TOPIC, value, key="tx-0001")
             return h
 
@@ -48,20 +48,16 @@ def test_an_event_that_is_right_is_kept(kind: str) -> None:
     assert [one.evaluation_type for one in shelf.kept] == [kind]
 
 
-def test_a_database_that_does_not_answer_keeps_no_event_waiting_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def silence(*_: object, timeout: float, **__: object) -> None:
-        await asyncio.sleep(timeout)
-        raise TimeoutError
-
-    async def story() -> float:
-        store, begun = PostgresStore("postgresql://nowhere", timeout_s=0.1), time.monotonic()
+def test_a_database_that_does_not_answer_ends_every_event_in_its_time() -> None:
+    async def story(port: int) -> None:
         one = DecisionEvent.model_validate(event(1, "PREAUTH"))
-        outcomes = await asyncio.gather(*(store.keep(one, b"{}") for _ in range(20)), return_exceptions=True)
+        async with PostgresStore(f"postgresql://nobody@127.0.0.1:{port}/x", timeout_s=0.1) as store:
+            outcomes = await asyncio.gather(*(store.keep(one, b"{}") for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {TimeoutError}
-        return time.monotonic() - begun
 
-    monkeypatch.setattr(asyncpg, "create_pool", silence)
-    assert asyncio.run(story()) < 1, "one by one it would be 2 s, and in the service the time-out of a record"
+    with TcpProxy(("127.0.0.1", 9)) as database:
+        database.hang()
+        asyncio.run(story(database.port))
 
 
 @pytest.mark.parametrize("name", POISON)
@@ -92,8 +88,20 @@ def test_a_deadlock_is_tried_again() -> None:
     assert (h.dead, len(shelf.kept), h.retries(h.processed[0])) == ([], 1, 2)
 
 
-def test_a_database_that_is_away_for_an_hour_costs_no_letter() -> None:
-    shelf = Rows(ConnectionRefusedError("the database is down"), times=60)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError("the database is down"),
+        TimeoutError("the database hangs"),
+        asyncpg.exceptions.QueryCanceledError("canceling statement due to statement timeout"),
+        asyncpg.exceptions.TooManyConnectionsError("sorry, too many clients already"),
+        asyncpg.exceptions.InvalidPasswordError("password authentication failed"),
+        asyncpg.exceptions.ReadOnlySQLTransactionError("a standby"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_database_that_is_unavailable_for_an_hour_costs_no_letter(error: Exception) -> None:
+    shelf = Rows(error, times=60)
     h = sent(event(1), shelf)
     assert (h.dead, len(shelf.kept)) == ([], 1)
 

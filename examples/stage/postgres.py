@@ -23,14 +23,15 @@ class Postgres:
         self._data.mkdir(parents=True)
         self._server: Any = PostgresServer(self._data)
         self._running = False
-        (self._port,) = free_ports(1)
+        (self.port,) = free_ports(1)
 
-    def url(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
+    def url(self, database: str = "postgres", *, port: int | None = None) -> str:
+        """Its address, or that of a proxy in front of it."""
+        return f"postgresql://postgres@127.0.0.1:{port or self.port}/{database}"
 
     def variables(self, database: str) -> dict[str, str]:
         """The connection parameters by the names of the consumer pattern."""
-        where = {"HOST": "127.0.0.1", "PORT": str(self._port), "DB": database, "USER": "postgres"}
+        where = {"HOST": "127.0.0.1", "PORT": str(self.port), "DB": database, "USER": "postgres"}
         return {f"POSTGRES_{name}": value for name, value in where.items()}
 
     def start(self) -> None:
@@ -39,7 +40,7 @@ class Postgres:
             return
         self._server.ensure_pgdata_inited()
         # Only TCP: a service that runs elsewhere sees a refused connection when it is down, not a missing file.
-        options = f"-h 127.0.0.1 -p {self._port} -c unix_socket_directories="
+        options = f"-h 127.0.0.1 -p {self.port} -c unix_socket_directories="
         self._control("-w", "-o", options, "-l", str(self._data / "log"), "start")
         self._running = True
 

@@ -13,6 +13,7 @@ import asyncpg
 import psycopg
 import psycopg2
 import psycopg2.pool
+import psycopg_pool
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
@@ -23,7 +24,7 @@ from tests.support.waiting import DEADLINE_S
 
 CONFLICT = ("retryable", "DB_TRANSIENT_ERROR", False)
 DB_DOWN = ("retryable", "DB_TRANSIENT_ERROR", True)
-DB_TIMEOUT = ("retryable", "DB_TIMEOUT", False)
+DB_TIMEOUT = ("retryable", "DB_TIMEOUT", True)
 CONSTRAINT = ("non-retryable", "DB_CONSTRAINT_VIOLATION", False)
 INVALID = ("non-retryable", "DB_STATEMENT_INVALID", False)
 BAD_DATA = ("non-retryable", "DB_DATA_INVALID", False)
@@ -226,6 +227,12 @@ def test_a_login_that_is_refused(address: str) -> None:
     assert verdict(with_psycopg2(stranger, [])) == DB_DOWN
 
 
+def test_a_password_that_was_rotated() -> None:
+    """A PostgreSQL that asks for passwords is in the scenario about an unavailable database."""
+    assert verdict(asyncpg.InvalidPasswordError("of a known user")) == ("retryable", "AUTH_REFUSED", True)
+    assert verdict(psycopg.errors.InvalidPassword("of a known user")) == ("retryable", "AUTH_REFUSED", True)
+
+
 def test_a_connection_that_was_closed(address: str) -> None:
     connection = psycopg.connect(address)
     connection.close()
@@ -244,12 +251,14 @@ def test_a_pool_that_is_used_up(address: str) -> None:
         pool_timeout=0.01,
     )
     with engine.connect():
-        assert verdict(caught(engine.connect)) == CONFLICT
+        assert verdict(caught(engine.connect)) == DB_DOWN
     engine.dispose()
     pool = psycopg2.pool.SimpleConnectionPool(1, 1, address)
     pool.getconn()
-    assert verdict(caught(pool.getconn)) == CONFLICT
+    assert verdict(caught(pool.getconn)) == DB_DOWN
     pool.closeall()
+    with psycopg_pool.ConnectionPool(address, min_size=1, max_size=1) as newer, newer.connection():
+        assert verdict(caught(lambda: newer.getconn(0.01))) == DB_DOWN
 
 
 def test_asyncpg_and_a_value_of_the_wrong_type(address: str) -> None:

@@ -211,9 +211,7 @@ def test_redis_that_is_silent_or_not_there() -> None:
         assert verdict(caught(lambda: client.set("a", object()))) == ("non-retryable", "DB_DATA_INVALID", False)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "error", [redis.WatchError(), redis.exceptions.LockError(), redis.exceptions.MaxConnectionsError()]
-)
+@pytest.mark.parametrize("error", [redis.WatchError(), redis.exceptions.LockError()])
 def test_contention_in_redis_is_no_outage(error: BaseException) -> None:
     assert verdict(error) == CONFLICT
 

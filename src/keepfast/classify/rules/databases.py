@@ -49,8 +49,9 @@ DATABASE_RULES: Final = (
         "retryable",
         name="sqlstate-timeout",
         code="DB_TIMEOUT",
+        outage=True,
         standard=_TRANSIENT,
-        why="Cancelled by a statement or transaction time limit. One slow statement is not an outage.",
+        why="Cancelled by a statement or transaction time limit. With a breaker a hanging database costs no letters.",
     ),
     Rule(
         _states("54", "55", "57", "72"),
@@ -90,7 +91,16 @@ DATABASE_RULES: Final = (
         name="sqlstate-auth",
         code="AUTH_REFUSED",
         standard=_AUTH,
-        why="The login or the permission is refused.",
+        why="The role may not log in, or lacks the permission.",
+    ),
+    Rule(
+        _states("28P01"),
+        "retryable",
+        name="sqlstate-password",
+        code="AUTH_REFUSED",
+        outage=True,
+        standard=_TRANSIENT,
+        why="A rotated password affects every record, and dead-lettering them does not renew it.",
     ),
     # Drivers, where there is no SQLSTATE
     Rule(
@@ -111,17 +121,21 @@ DATABASE_RULES: Final = (
         why="Mostly `database is locked`. A local file is not a downstream that can have an outage.",
     ),
     Rule(
-        (
-            "sqlalchemy.exc.TimeoutError",
-            "psycopg2.pool.PoolError",
-            "asyncpg.exceptions._base.InterfaceError",
-            "sqlalchemy.exc.PendingRollbackError",
-        ),
+        ("sqlalchemy.exc.TimeoutError", "psycopg2.pool.PoolError"),
         "retryable",
         name="db-pool",
         code="DB_TRANSIENT_ERROR",
+        outage=True,
         standard=_TRANSIENT,
-        why="Connection pool exhausted, or a connection in a state that a new one does not have.",
+        why="Connection pool exhausted: its connections are in use or hang.",
+    ),
+    Rule(
+        ("asyncpg.exceptions._base.InterfaceError", "sqlalchemy.exc.PendingRollbackError"),
+        "retryable",
+        name="db-connection-state",
+        code="DB_TRANSIENT_ERROR",
+        standard=_TRANSIENT,
+        why="A connection in a state that a new one does not have.",
     ),
     Rule(
         (*_each("IntegrityError"), "sqlite3.IntegrityError"),
@@ -169,13 +183,14 @@ DATABASE_RULES: Final = (
     ),
     # Redis
     Rule(
-        _redis("ConnectionError", "ClusterDownError", "ReadOnlyError", "OutOfMemoryError", "RedisClusterException"),
+        _redis("ConnectionError", "ClusterDownError", "ReadOnlyError", "OutOfMemoryError", "RedisClusterException")
+        + _redis("MaxConnectionsError"),
         "retryable",
         name="redis-down",
         code="DB_TRANSIENT_ERROR",
         outage=True,
         standard=_TRANSIENT,
-        why="Unreachable, loading, failing over, or full.",
+        why="Unreachable, loading, failing over, full, or the pool is exhausted.",
     ),
     Rule(
         _redis("TimeoutError"),
@@ -187,12 +202,12 @@ DATABASE_RULES: Final = (
         why="A healthy Redis responds in milliseconds.",
     ),
     Rule(
-        _redis("WatchError", "LockError", "TryAgainError", "AskError", "MaxConnectionsError", "ExecAbortError"),
+        _redis("WatchError", "LockError", "TryAgainError", "AskError", "ExecAbortError"),
         "retryable",
         name="redis-conflict",
         code="DB_TRANSIENT_ERROR",
         standard=_TRANSIENT,
-        why="A lock or a watched key is in use, a slot is moving, or the pool is empty.",
+        why="A lock or a watched key is in use, or a slot is moving.",
     ),
     Rule(
         _redis(
