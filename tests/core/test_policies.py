@@ -52,6 +52,11 @@ def test_the_default_delays_are_those_of_the_standards_example() -> None:
     assert [RetryPolicy().delay_ms(count, 0.0) for count in range(6)] == [1000, 2000, 4000, 8000, 16_000, 30_000]
 
 
+def test_a_longest_delay_below_the_usual_first_one_caps_it_and_one_that_was_chosen_is_a_problem() -> None:
+    assert RetryPolicy(max_delay_ms=500) == RetryPolicy(initial_delay_ms=500, max_delay_ms=500)
+    assert "max_delay_ms (500)" in problems_of(RetryPolicy, initial_delay_ms=1000, max_delay_ms=500)[0]
+
+
 def test_retrying_for_ever_waits_exactly_3_seconds_by_default() -> None:
     for_ever = RetryPolicy(max_retries=None)
     assert {for_ever.delay_ms(count, 0.9) for count in (0, 1, 10, 10**9)} == {3000}

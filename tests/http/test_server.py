@@ -261,14 +261,23 @@ def settings_of(environ: dict[str, str]) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("reported", "required", "starts"),
-    [(True, None, False), (True, "false", True), (False, None, True), (False, "true", False)],
+    ("configured", "required", "starts"),
+    [
+        ("HEALTH_CHECK_PORT", None, False),
+        ("HEALTH_CHECK_PORT", "false", True),
+        ("HEALTH_CHECK_ENABLED", None, False),
+        ("HEALTH_CHECK_ENABLED", "false", True),
+        (None, None, True),
+        (None, "true", False),
+    ],
 )
-def test_a_port_in_use_is_an_error_if_it_was_configured(reported: bool, required: str | None, starts: bool) -> None:
+def test_a_port_in_use_is_an_error_if_serving_was_configured(
+    configured: str | None, required: str | None, starts: bool
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         environ = {"KEEPFAST_HEALTH_HOST": "127.0.0.1"}
-        environ |= {"HEALTH_CHECK_PORT": str(port)} if reported else {}
+        environ |= {configured: str(port) if configured == "HEALTH_CHECK_PORT" else "true"} if configured else {}
         environ |= {"KEEPFAST_HEALTH_REQUIRED": required} if required else {}
         settings = settings_of(environ)
         settings = replace(settings, health=replace(settings.health, port=port))  # as if it were the default

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from tests.settings.loader import Loader
 
@@ -100,3 +102,18 @@ def test_a_profile_must_be_a_table_of_retry_settings(loader: Loader, inner: str)
 def test_an_unknown_setting_of_a_profile_is_a_problem(loader: Loader) -> None:
     problem = loader.problem({"KEEPFAST_RETRY_PROFILES_FINANCIAL_MAX_RETRYS": "1"})
     assert "Did you mean KEEPFAST_RETRY_PROFILES_FINANCIAL_MAX_RETRIES?" in problem
+
+
+@pytest.mark.parametrize("given", [{}, {"retry": "financial"}], ids=["default", "financial"])
+def test_a_longest_delay_alone_lowers_the_first_one_with_a_warning(loader: Loader, given: dict[str, Any]) -> None:
+    settings = loader.load({"KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_DELAY_MS": "500"}, **given)
+    (warning,) = settings.warnings
+    assert "is lowered to it" in warning
+    retry = settings.consumers["charge"].retry
+    assert (retry.initial_delay_ms, retry.max_delay_ms) == (500, 500)
+    assert loader.load({"RETRY_MAX_DELAY_MS": "500"}).consumers["charge"].retry.initial_delay_ms == 500
+
+
+def test_a_first_delay_that_was_chosen_above_the_longest_one_is_a_problem(loader: Loader) -> None:
+    with pytest.raises(ConfigError, match="RETRY_INITIAL_DELAY_MS"):
+        loader.load({"RETRY_MAX_DELAY_MS": "500", "RETRY_INITIAL_DELAY_MS": "900"})

@@ -41,7 +41,7 @@ class RetryPolicy(Policy):
         Range(0, WEEK_MS),
         Env("RETRY_INITIAL_DELAY_MS", "INITIAL_RETRY_DELAY_MS"),
         Doc("The delay before the first retry."),
-        Derived("1000; 3000 if retries are `forever` and no delay is set"),
+        Derived("1000, or max_delay_ms if that is less; 3000 if retries are `forever` and no delay is set"),
     ] = DERIVED
     max_delay_ms: Annotated[
         float,
@@ -74,6 +74,8 @@ class RetryPolicy(Policy):
         for name, default in zip(("initial_delay_ms", "max_delay_ms", "multiplier", "jitter"), defaults, strict=True):
             if getattr(self, name) is DERIVED:
                 object.__setattr__(self, name, default)
+        if timing[0] is DERIVED and isinstance(self.max_delay_ms, int | float):
+            object.__setattr__(self, "initial_delay_ms", min(self.initial_delay_ms, self.max_delay_ms))
 
     def _check_together(self, findings: Findings) -> None:
         initial, longest = self.initial_delay_ms, self.max_delay_ms

@@ -317,10 +317,13 @@ def start_server(handler: RequestHandler, health: HealthSettings, *, required: b
     return server
 
 
+_CONFIGURED = ("health.enabled", "health.port")
+
+
 def server_required(settings: Settings) -> bool:
-    """Whether the app must not run without its server: `health.required`, or else whether a port was configured."""
+    """Whether the app must not run without its server: `health.required`, or else whether it was configured."""
     required = settings.health.required
-    return "health.port" in settings.origins if required is None else required
+    return any(name in settings.origins for name in _CONFIGURED) if required is None else required
 
 
 def without_server(settings: Settings) -> Settings:

@@ -19,7 +19,7 @@ from keepfast.core.topic_patterns import with_env
 from keepfast.settings import catalogue
 from keepfast.settings.catalogue import Section, variable
 from keepfast.settings.model import AppSettings, ConsumerSettings, TopicNames
-from keepfast.settings.resolver import DEFAULT, Resolved, Resolver, without_effect
+from keepfast.settings.resolver import BUILT_IN_PROFILE, DEFAULT, Resolved, Resolver, without_effect
 from keepfast.settings.sources import Sourced
 
 # The standard's example adds 10 s of processing and 200 s of buffer to the longest wait.
@@ -51,7 +51,7 @@ class ConsumerBuilder:
     def build(self) -> ConsumerSettings | None:
         """None if anything is wrong."""
         letter = self._policy(DeadLetterPolicy, self._resolver.section(catalogue.DEAD_LETTER, self._name))
-        retry = self._policy(RetryPolicy, self._resolver.retry(self._name))
+        retry = self._policy(RetryPolicy, self._retry())
         retries = self._resolver.retries(self._name)
         self.warnings.extend(without_effect(self._own, retries))
         timings = self._timings()
@@ -179,6 +179,20 @@ class ConsumerBuilder:
             for name, value in defaults.items()
             if values[name].origin == DEFAULT and not chosen
         }
+
+    def _retry(self) -> Resolved:
+        """What was set for the retries. An initial delay that was not set is capped, with a warning."""
+        values = self._resolver.retry(self._name)
+        longest, initial = values.get("max_delay_ms"), values.get("initial_delay_ms")
+        usual = RetryPolicy().initial_delay_ms if initial is None else initial.value
+        chosen = initial is not None and not initial.origin.startswith(BUILT_IN_PROFILE)
+        if longest is None or chosen or longest.value >= usual:
+            return values
+        self.warnings.append(
+            f"retry.max_delay_ms is {longest.value:g} ({longest.origin}), below the initial delay ({usual:g} ms), which"
+            " is lowered to it. Set retry.initial_delay_ms to choose it."
+        )
+        return {**values, "initial_delay_ms": longest}
 
     def _retry_topics(self, topics: tuple[str, ...], group: str, retry: RetryPolicy | None) -> RetryTopics | None:
         values = self._resolver.section(catalogue.RETRY_TOPICS, self._name)

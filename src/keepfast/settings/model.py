@@ -387,7 +387,7 @@ class ShutdownSettings(Policy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings(Policy):
-    """Health and metrics over HTTP. `required` None: if the port was set."""
+    """Health and metrics over HTTP. `required` None: if `enabled` or `port` was set."""
 
     section: ClassVar[str] = "health"
 
@@ -397,7 +397,7 @@ class HealthSettings(Policy):
     required: Annotated[
         bool | None,
         Doc("Whether the app does not start when that port is taken."),
-        Derived("only if the port was set"),
+        Derived("true if `enabled` or `port` was set"),
     ] = None
 
 

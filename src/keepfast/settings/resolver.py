@@ -31,6 +31,8 @@ from keepfast.settings.sources import (
 )
 
 DEFAULT = "the default"
+BUILT_IN_PROFILE = "the profile "
+"""Origin of values of profiles that are built in; their name follows."""
 
 Resolved = Mapping[str, Sourced]
 """Settings of a section by name, each with where its value came from."""
@@ -186,7 +188,7 @@ class Resolver:
             if problem not in self._raw.problems:
                 self._raw.problems.append(problem)
             return {}
-        origin = f"the profile {name}"
+        origin = f"{BUILT_IN_PROFILE}{name}"
         built_in = catalogue.PROFILES.get(name, {})
         found: dict[str, Hit] = {key: (None, Sourced(value, origin)) for key, value in built_in.items()}
         for setting in catalogue.RETRY.settings:
