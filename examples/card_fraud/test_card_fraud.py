@@ -51,7 +51,7 @@ def test_an_event_that_is_right_is_kept(kind: str) -> None:
 def test_a_database_that_does_not_answer_ends_every_event_in_its_time() -> None:
     async def story(port: int) -> None:
         one = DecisionEvent.model_validate(event(1, "PREAUTH"))
-        async with PostgresStore(f"postgresql://nobody@127.0.0.1:{port}/x", timeout_s=0.1) as store:
+        async with PostgresStore(f"postgresql://service@127.0.0.1:{port}/x", timeout_s=0.1) as store:
             outcomes = await asyncio.gather(*(store.keep(one, b"{}") for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {TimeoutError}
 
