@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core.errors import ConfigError
-from keepfast.core.guards import Breaker, BreakerPolicy, BreakerState, Pace, RatePolicy, StormGuard, StormPolicy
+from keepfast.core.guards import (
+    Breaker,
+    BreakerPolicy,
+    BreakerState,
+    CallSpacing,
+    Pace,
+    RatePolicy,
+    StormGuard,
+    StormPolicy,
+)
 from keepfast.core.records import TopicPartition
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -214,6 +223,23 @@ def test_partitions_have_a_rate_of_their_own_and_a_minimum_delay_holds_for_all()
     slow = Pace(RatePolicy(min_delay_ms=12_000, burst=5))
     slow.started(HERE, 0.0)
     assert slow.wait_s(5.0) == 7.0
+
+
+def test_calls_are_spaced_from_the_end_of_one_to_the_next_attempt() -> None:
+    spacing = CallSpacing(min_delay_s=12)
+    pace = Pace(RatePolicy(), spacing)
+    pace.started(HERE, 0.0)
+    pace.ended(1.0)
+    assert pace.wait_s(1.0) == 0.0, "it called nothing"
+    pace.started(HERE, 1.0)
+    spacing.calls += 1
+    pace.ended(4.0)
+    assert pace.wait_s(5.0) == 11.0
+    spacing.min_delay_s = 2
+    assert (pace.wait_s(5.0), pace.wait_s(6.0)) == (1.0, 0.0), "it may change at any time"
+    parallel = Pace(RatePolicy(), CallSpacing(overlapping=True, min_delay_s=3))
+    parallel.started(HERE, 0.0)
+    assert parallel.wait_s(1.0) == 2.0
 
 
 def test_a_rate_catches_up_with_a_loop_that_wakes_up_late() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from keepfast.classify.classification import Rule, RuleBook
 from keepfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
+from keepfast.core.guards import CallSpacing
 from keepfast.core.lanes import lanes_for
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.records import TopicPartition
@@ -78,9 +79,10 @@ class Bench:
 
 
 def test_no_retry_waits_less_than_the_plan_says_at_that_moment() -> None:
-    floors_s = iter([0.0, 7.0, 2.0])
-    bench = Bench(retry=RetryPolicy(jitter=False), retry_floor_s=lambda: next(floors_s))
-    for _ in range(3):
+    spacing = CallSpacing()
+    bench = Bench(retry=RetryPolicy(jitter=False), spacing=spacing)
+    for floor_s in (0.0, 7.0, 2.0):
+        spacing.min_delay_s = floor_s
         bench.fail(TimeoutError())
     assert sorted(due for due, _, _ in bench.failed_records._timers._heap) == [1.0, 2.0, 7.0]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kafka
 import pytest
 from confluent_kafka import Consumer
 
@@ -47,6 +49,18 @@ def test_a_dict_that_lets_the_client_commit_by_itself_is_refused(name: str, valu
 def test_a_dict_with_the_names_of_the_other_library_is_refused() -> None:
     with pytest.raises(ConfigError, match="'bootstrap_servers', 'group_id': a dict has the names of confluent-kafka"):
         consumer_tree({"bootstrap_servers": "a:1", "group_id": "g"})
+
+
+@pytest.mark.parametrize("make", [made_consumer, sink_of])
+def test_another_version_of_kafka_python_is_refused_in_one_sentence(
+    make: Callable[[object], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "__version__", "2.3.3")
+    name = "KafkaConsumer" if make is made_consumer else "KafkaProducer"
+    given = type(name, (), {"__module__": "kafka", "subscription": None, "send": None})()  # not connected
+    with pytest.raises(ConfigError, match=r"kafka-python 2\.3\.3 is not supported; install kafka-python 3") as caught:
+        make(given)
+    assert len(caught.value.problems) == 1
 
 
 def test_a_producers_dict_says_how_to_reach_the_brokers() -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from keepfast.classify.classification import classify
 from keepfast.core.errors import ConfigError, DecodeError, Halt, Reject
+from keepfast.core.events import RetryScheduled
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.calls import RecordCall
-from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
+from keepfast.runner import KafkaConsumerRunner, NonRetryableException, ProcessingFailed, RetryableException
 from keepfast.runner.hooks import Hooks, MessageRefused
 from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.log import FakeMessage
@@ -154,7 +155,7 @@ def test_what_is_known_of_a_record_is_the_message_or_the_data_or_the_bytes() -> 
     assert made.as_far_as_known(record(None)) is None
 
 
-def test_the_floor_under_retries_is_asked_for_on_the_worker_after_each_failure() -> None:
+def test_the_least_delay_is_asked_for_on_the_worker_after_each_call_of_process_message() -> None:
     asked: list[str] = []
 
     def rate() -> float:
@@ -164,40 +165,81 @@ def test_the_floor_under_retries_is_asked_for_on_the_worker_after_each_failure()
         return 1500.0 * len(asked)
 
     made = hooks(lambda message: {"success": len(asked) > 2}, rate_limit_min_delay_ms=rate)
-    assert made.retry_floor_s() == 0.0
+    spacing = made.spacing
+    assert spacing is not None
+    assert (spacing.min_delay_s, spacing.calls, spacing.overlapping) == (0.0, 0, False)
     floors = []
     for _ in range(3):
         with pytest.raises(ProcessingFailed):
             call(made)
-        floors.append(made.retry_floor_s())
+        floors.append(spacing.min_delay_s)
     call(made)
+    with pytest.raises(DecodeError):
+        call(made, b"{")
     assert floors == [1.5, 1.5, 4.5], "one that cannot be told leaves the last one"
+    assert (spacing.min_delay_s, spacing.calls) == (6.0, 4), "a record that cannot be read has called nothing"
+    assert hooks().spacing is None
+    parallel = hooks(rate_limit_min_delay_ms=rate, one_at_a_time=False).spacing
+    assert parallel is not None
+    assert parallel.overlapping
 
 
-def test_a_failure_is_logged_with_the_users_logger_and_context() -> None:
+def scheduled(made: Hooks, value: bytes = b'{"n": 1}') -> None:
+    """An attempt that fails, and the statement about its retry."""
+    with pytest.raises((ProcessingFailed, DecodeError)):
+        call(made, value)
+    known = {"attempt": 1, "error_type": "ProcessingFailed", "kind": "retryable", "code": "X", "rule": "unknown"}
+    place = {"topic": PLACE.topic, "partition": PLACE.partition, "offset": 7}
+    event = RetryScheduled("runner", "g", **place, **known, error=None, delay_s=1.5)  # type: ignore[arg-type]
+    made.record_log.retry_scheduled(event)
+
+
+def test_statements_about_records_go_to_the_users_logger_with_their_fields_and_context() -> None:
     logger, log = logging.getLogger("tests.runner.mine"), LogCapture("tests.runner.mine")
     log.attach()
-    adapter: Any = logging.LoggerAdapter(logger, {})
+    adapter: Any = logging.LoggerAdapter(logger, {"tenant": "t1"})
     for printed in (logger, adapter):
-        with pytest.raises(ProcessingFailed):
-            call(hooks(lambda message: False, logger=printed, message_context=lambda message: f"n={message['n']}\nx"))
-    with pytest.raises(ProcessingFailed):
-        call(hooks(lambda message: False, logger=logger, message_context=lambda message: message["m"]))
-    with pytest.raises(DecodeError):
-        call(hooks(logger=logger, message_context=lambda message: "of what?"), b"{")
+        scheduled(hooks(lambda message: False, logger=printed, message_context=lambda message: f"n={message['n']}\nx"))
+    scheduled(hooks(lambda message: False, logger=logger, message_context=lambda message: message["m"]))
+    scheduled(hooks(logger=logger, message_context=lambda message: "of what?"), b"{")
     log.detach()
     entries = log.entries
-    assert {(entry.level, entry.event) for entry in entries} == {("warning", "processing_failed")}
+    assert {(entry.level, entry.event) for entry in entries} == {("warning", "retry_scheduled")}
     assert [entry.fields.get("context") for entry in entries[2:]] == ["(message_context failed: KeyError)", None]
     assert "\n" not in str(entries[0].fields["context"])
-    assert entries[1].fields == entries[0].fields
-    assert {name: entries[0].fields[name] for name in ("attempt", "error_type", "topic", "partition", "offset")} == {
-        "attempt": 1,
+    assert entries[1].fields == entries[0].fields | {"tenant": "t1"}
+    required = {
+        "retry_count": 1,
         "error_type": "ProcessingFailed",
-        "topic": PLACE.topic,
+        "error_classification": "retryable",
+        "backoff_delay_ms": 1500,
+        "consumer_group": "g",
         "partition": 3,
         "offset": 7,
     }
+    assert entries[0].fields | required == entries[0].fields
+
+
+def test_the_fields_are_attributes_of_the_users_log_records_too(caplog: pytest.LogCaptureFixture) -> None:
+    scheduled(hooks(lambda message: False, logger=logging.getLogger("tests.runner.mine")))
+    [record] = [one for one in caplog.records if one.name == "tests.runner.mine"]
+    assert (vars(record)["retry_count"], vars(record)["consumer_group"]) == (1, "g")
+    assert "retry_scheduled retry_count=1" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(RetryableException("later"), "retryable"), (NonRetryableException("never"), "non-retryable")]
+)
+@pytest.mark.parametrize("hook", ["process", "message_factory"])
+def test_the_exceptions_of_the_pattern_say_whether_to_retry(hook: str, error: Exception, kind: str) -> None:
+    def fail(_: object) -> object:
+        raise error
+
+    made = hooks(fail) if hook == "process" else hooks(message_factory=fail)
+    with pytest.raises(type(error)) as caught:
+        call(made)
+    assert classify(caught.value).kind == kind
+    assert classify(type("Mine", (type(error),), {})()).kind == kind
 
 
 def nothing() -> None: ...

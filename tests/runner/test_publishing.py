@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
+from kafka.producer.future import FutureProduceResult, FutureRecordMetadata
 
+from keepfast.app.sends import SendFuture
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.runs import Attempt, FailedRecord, Partition
@@ -39,16 +43,65 @@ def outcome_of(publish: Any, one: FailedRecord | None = None, error: BaseExcepti
     return reported.get(timeout=DEADLINE_S)
 
 
-@pytest.mark.parametrize("word", [None, True])
-def test_none_and_true_mean_published(word: object) -> None:
-    assert outcome_of(lambda message, error, retry_count: word) == Receipt("dlq_publisher", 3, -1)
+def future(word: object) -> Future[object]:
+    made: Future[object] = Future()
+    made.set_exception(word) if isinstance(word, Exception) else made.set_result(word)
+    return made
 
 
-@pytest.mark.parametrize("word", [False, 0, 1, "sent", []])
-def test_every_other_word_means_not_published(word: object) -> None:
-    outcome = outcome_of(lambda message, error, retry_count: word)
+def kafka_python_future(word: object) -> Any:
+    made = FutureRecordMetadata(FutureProduceResult(("t", 0)), 0, 0, None, 0, 0, 0)
+    made.failure(word) if isinstance(word, Exception) else made.success(word)
+    return made
+
+
+async def coroutine(word: object) -> object:
+    await asyncio.sleep(0)
+    if isinstance(word, Exception):
+        raise word
+    return word
+
+
+AS_IT_IS = pytest.param(lambda word: word, id="as it is")
+AWAITED = [future, kafka_python_future, coroutine, lambda word: SendFuture(future(word))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("made", [AS_IT_IS, *AWAITED])
+@pytest.mark.parametrize("word", [None, True, 0, 1, "sent", [], {}])
+def test_everything_but_false_means_published(made: Any, word: object) -> None:
+    assert outcome_of(lambda message, error, retry_count: made(word)) == Receipt("dlq_publisher", 3, -1)
+
+
+@pytest.mark.parametrize("made", [AS_IT_IS, *AWAITED])
+def test_false_means_not_published(made: Any) -> None:
+    outcome = outcome_of(lambda message, error, retry_count: made(False))
     assert isinstance(outcome, SinkError)
     assert (outcome.fault, outcome.code) == (Fault.RETRY, "NOT_PUBLISHED")
+
+
+@pytest.mark.parametrize("made", AWAITED)
+def test_a_future_that_fails_means_not_published(made: Any) -> None:
+    outcome = outcome_of(lambda message, error, retry_count: made(ConnectionError("4111111111111111")))
+    assert isinstance(outcome, SinkError)
+    assert "ConnectionError" in str(outcome)
+    assert "4111" not in str(outcome)
+
+
+def test_the_future_of_another_event_loop_is_awaited_there() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def sent() -> asyncio.Future[bool]:
+        made: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.05, made.set_result, False)
+        return made
+
+    waiting = asyncio.run_coroutine_threadsafe(sent(), loop).result(DEADLINE_S)
+    assert isinstance(outcome_of(lambda message, error, retry_count: waiting), SinkError)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(DEADLINE_S)
+    loop.close()
 
 
 @pytest.mark.parametrize("error", [RuntimeError("4111111111111111"), SystemExit(1)])

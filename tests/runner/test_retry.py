@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import psycopg2
 import pytest
 import requests
+from psycopg2._psycopg import sqlstate_errors
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.runner import RetryConfig, calculate_backoff, is_retryable_error
 from keepfast.runner.retry import policy_of
+from tests.support.log_capture import LogCapture
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +107,43 @@ def http_error(status: int) -> requests.HTTPError:
 )
 def test_errors_are_classified_as_the_pattern_does(error: object, retryable: bool) -> None:
     assert is_retryable_error(error) is retryable
+
+
+def test_every_operational_error_and_every_integrity_error_but_two_that_the_standard_calls_final() -> None:
+    found = {}
+    for state, kind in sqlstate_errors.items():
+        error = type(kind.__name__, (kind,), {"pgcode": state, "__module__": kind.__module__})()
+        if isinstance(error, psycopg2.OperationalError | psycopg2.IntegrityError):
+            found[state] = is_retryable_error(error) is isinstance(error, psycopg2.OperationalError)
+    assert len(found) > 60
+    assert {state for state, same in found.items() if not same} == {"28000", "40002"}, "docs/runner.md names them"
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), TypeError(), ZeroDivisionError(), http_error(409), http_error(422)])
+def test_what_the_standard_calls_permanent_is_not_retried_where_the_pattern_knows_nothing_of_it(error: object) -> None:
+    assert not is_retryable_error(error), "docs/runner.md says so"
+
+
+def test_what_is_not_given_is_read_as_the_settings_of_an_app_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("MAX_RETRIES=7\nKEEPFAST_CONSUMERS_OTHER_RETRY_MAX_RETRIES=9\n")
+    (tmp_path / "keepfast.toml").write_text("[retry]\nmax_retries = 8\njitter = false\n")
+    assert RetryConfig() == RetryConfig(7, 1000, 30_000, 2.0, False)
+    (tmp_path / "keepfast.toml").write_text("[retry]\nprofile = 'financial'\n")
+    assert RetryConfig() == RetryConfig(5, 5000, 60_000, 2.0, True)
+    (tmp_path / "keepfast.toml").write_text("[retry]\nmax_delay_ms = 500\n")
+    assert RetryConfig().initial_retry_delay_ms == 500
+    (tmp_path / "keepfast.toml").write_text("[retry]\nmax_retries = 'many'\n")
+    with pytest.raises(ConfigError, match=r"keepfast.toml.*max_retries"):
+        RetryConfig()
+
+
+def test_an_initial_delay_above_the_longest_is_capped_by_the_formula() -> None:
+    theirs = Theirs(initial_retry_delay_ms=1000, max_retry_delay_ms=500)
+    log = LogCapture()
+    log.attach()
+    assert policy_of(theirs).delay_ms(0, 0.0) == 500
+    log.detach()
+    assert [entry.level for entry in log.of("retry_delay_capped")] == ["warning"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -43,12 +43,32 @@ def test_the_paths_of_the_pattern_lead_to_our_runner(monkeypatch: pytest.MonkeyP
     assert set(inspect.signature(runner.KafkaConsumerRunner).parameters) >= HOOKS
 
 
-def test_it_is_built_with_its_modules_and_needs_a_keepfast_that_has_the_runner(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=PACKAGE, check=True, capture_output=True)
-    [wheel] = tmp_path.glob("*.whl")
+def built(package: Path, folder: Path) -> tuple[set[str], str]:
+    """The files of its wheel, and what it requires."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=package, check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
+        [metadata] = [name for name in inside if name.endswith("/METADATA")]
+        lines = archive.read(metadata).decode().splitlines()
+    [required] = [line for line in lines if line.startswith("Requires-Dist: ")]
+    return inside, required.removeprefix("Requires-Dist: ")
+
+
+def test_built_in_a_checkout_it_takes_keepfast_from_there_and_elsewhere_a_release(tmp_path: Path) -> None:
+    inside, required = built(PACKAGE, tmp_path / "here")
     assert {f"{module.replace('.', '/')}.py" for module in PATHS} | {"neotool_common/py.typed"} <= inside
-    [needed] = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert needed == f"keepfast>={__version__}"
+    assert required == f"keepfast @ {ROOT.as_uri()}"
+    elsewhere = tmp_path / "workflow" / "python" / "common"
+    shutil.copytree(PACKAGE, elsewhere)
+    assert built(elsewhere, tmp_path / "there")[1] == f"keepfast>={__version__}"
+
+
+@pytest.mark.long
+def test_pip_installs_it_from_a_checkout(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True)
+    python = tmp_path / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", PACKAGE], check=True)
+    imports = "; ".join(f"from {module} import {name}" for module, name in PATHS.items())
+    subprocess.run([python, "-c", imports], check=True, cwd=tmp_path)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
 from kafka.errors import IllegalStateError
 
+from keepfast.core.errors import ConfigError
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -35,10 +37,11 @@ def test_a_runner_serves_its_health_and_its_lag(
         assert done.value == 5
 
 
-def test_a_runner_with_a_health_server_of_the_users_leaves_the_port_to_it(
+def test_a_runner_with_a_health_server_of_the_users_leaves_the_port_to_it_and_has_one_for_metrics(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEALTH_CHECK_ENABLED", "true")
+    monkeypatch.setenv("KEEPFAST_METRICS_PORT", "0")
     started: list[str] = []
     name = topic()
     Client(kafka).produce(name, [NewRecord(b"{}")])
@@ -46,6 +49,22 @@ def test_a_runner_with_a_health_server_of_the_users_leaves_the_port_to_it(
     with Running("dict", kafka, name, **hooks, health_server_start=lambda: started.append("server")) as running:
         wait_until(lambda: started == ["server", "record"], "it runs")
         assert running.log.of("health_served") == running.log.of("health_not_served") == []
+        web = Web(str(running.log.of("metrics_served")[0].fields["url"]))
+        done = "ingestion_events_processed_total"
+        wait_until(lambda: [one.value for one in web.samples().get(done, {}).values()] == [1], "it is counted")
+
+
+def test_the_port_for_metrics_is_9464_and_one_that_was_chosen_must_be_free(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": "g"}
+    hooks: dict[str, Any] = {"consumer_factory": lambda: config, "process_message": print, "topics": topic()}
+    runner = KafkaConsumerRunner(**hooks, health_server_start=lambda: None)
+    assert runner.settings(environ={}).metrics.port == 9464
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        monkeypatch.setenv("KEEPFAST_METRICS_PORT", str(other.getsockname()[1]))
+        with pytest.raises(ConfigError, match=r"Metrics cannot be served on .*KEEPFAST_METRICS_PORT"):
+            runner.run()
 
 
 @pytest.mark.parametrize("kind", ["confluent-kafka", "kafka-python"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: T
         dlq_publisher=dlq_publisher,
         rate_limit_min_delay_ms=lambda: 70,
         message_context=lambda message: f"number={message.number}",
+        logger=logging.getLogger("keepfast.tests.orders"),
     ) as running:
         running.wait_until(lambda: len(dead_lettered) == 5, "five are dead-lettered")
         wait_until(lambda: [client.committed(group, name, p)[0] for p in (0, 1)] == [5, 5], "all is committed")
@@ -96,8 +98,21 @@ def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: T
         assert wait_s >= max(asked_ms, 70) / 1000 - 0.002, "the back-off, and never less than the rate limit allows"
     assert QUICK.max_retries == 2
     assert set(beside) == {1}, "no two functions of the user ran at the same time"
-    printed = {(printed.event, printed.fields.get("context")) for printed in running.log.of("processing_failed")}
-    assert ("processing_failed", "number=4") in printed
+    starts = [at for _, at in attempts]
+    gaps = [later - at for at, later in itertools.pairwise(starts)]
+    assert min(gaps) >= 0.07 - 0.002, "first attempts, too, are no closer together than the rate limit allows"
+    about = [one for one in running.log.entries if one.logger == "keepfast.tests.orders"]
+    assert not [one for one in running.log.entries if one.logger == "keepfast.consumer"]
+    fourth = [one for one in about if one.fields.get("context") == "number=4"]
+    assert [(one.event, one.level, one.fields["retry_count"]) for one in fourth] == [
+        ("retry_scheduled", "warning", 1),
+        ("retry_scheduled", "warning", 2),
+        ("dead_lettering", "error", 2),
+        ("dead_lettered", "info", 2),
+    ]
+    fields = {"retry_count", "error_type", "error_classification", "consumer_group", "partition", "offset"}
+    assert all(fields <= set(one.fields) for one in about)
+    assert all("backoff_delay_ms" in one.fields for one in about if one.event == "retry_scheduled")
 
 
 def _pairs(attempts: list[tuple[int, float]], number: int) -> list[tuple[tuple[int, float], tuple[int, float]]]:

@@ -294,11 +294,25 @@ class _Bucket:
         self.at = max(self.at, now - self._gap_s * (self._burst - 1)) + self._gap_s
 
 
+@dataclass(slots=True)
+class CallSpacing:
+    """The least time from the end of one call of a downstream to the next attempt. Workers write it, the loop reads."""
+
+    overlapping: bool = False
+    """Attempts run side by side: then it is the time between their starts, too."""
+    min_delay_s: float = 0.0
+    calls: int = 0
+    """Attempts that may have called it. One that ended before, such as a record that cannot be read, takes no time."""
+
+
 class Pace:
     """Says when the next record may start: any, and one of a certain partition."""
 
-    def __init__(self, policy: RatePolicy) -> None:
+    def __init__(self, policy: RatePolicy, spacing: CallSpacing | None = None) -> None:
         self._policy = policy
+        self._spacing = spacing
+        self._calls = 0
+        self._called_at = float("-inf")
         self._all = [_Bucket(1 / policy.per_s, policy.burst_at(policy.per_s))] if policy.per_s else []
         if policy.min_delay_ms:
             self._all.append(_Bucket(policy.min_delay_ms / 1000, 1))
@@ -306,7 +320,8 @@ class Pace:
 
     def wait_s(self, now: float) -> float:
         """Seconds until a record may start at all; 0: now."""
-        return max([0.0, *(bucket.at - now for bucket in self._all)])
+        wait_s = max([0.0, *(bucket.at - now for bucket in self._all)])
+        return wait_s if self._spacing is None else max(wait_s, self._called_at + self._spacing.min_delay_s - now)
 
     def partition_wait_s(self, place: TopicPartition, now: float) -> float:
         """Seconds until this partition's own rate lets one of its records start; 0: now."""
@@ -316,6 +331,8 @@ class Pace:
     def started(self, place: TopicPartition, now: float) -> None:
         for bucket in self._all:
             bucket.start(now)
+        if self._spacing is not None and self._spacing.overlapping:
+            self._called_at = now
         per_s = self._policy.partition_per_s
         if per_s is None:
             return
@@ -323,6 +340,11 @@ class Pace:
         if own is None:
             own = self._partitions[place] = _Bucket(1 / per_s, self._policy.burst_at(per_s))
         own.start(now)
+
+    def ended(self, now: float) -> None:
+        """Attempts have ended."""
+        if self._spacing is not None and self._spacing.calls != self._calls:
+            self._calls, self._called_at = self._spacing.calls, now
 
     def forget(self, place: TopicPartition) -> None:
         """The partition went; should it come back, it begins afresh."""

@@ -215,7 +215,7 @@ class Failures:
             jitter=self._random.random(),
             tiers_s=tiers_s,
             moved=moved,
-            floor_s=max(self._floor_s, plan.retry_floor_s()) if plan.retry_floor_s else self._floor_s,
+            floor_s=max(self._floor_s, plan.spacing.min_delay_s) if plan.spacing else self._floor_s,
         )
         return found, verdict
 

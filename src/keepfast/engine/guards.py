@@ -74,8 +74,8 @@ RATE = "rate"
 class Pacing:
     """Lanes wait here, no thread does."""
 
-    def __init__(self, policy: RatePolicy, lanes: Lanes) -> None:
-        self._pace = Pace(policy)
+    def __init__(self, plan: Plan, lanes: Lanes) -> None:
+        self._pace = Pace(plan.rate or RatePolicy(), plan.spacing)
         self._lanes = lanes
         self._until: float | None = None  # nothing of the consumer may start before
         self._held: Timers[Partition] = Timers()
@@ -111,6 +111,10 @@ class Pacing:
         """Seconds until a record may start."""
         until_s = float("inf") if self._until is None else max(0.0, self._until - now)
         return min(until_s, self._held.next_in(now))
+
+    def ended(self, now: float) -> None:
+        """A run came back."""
+        self._pace.ended(now)
 
     def forget(self, place: TopicPartition) -> None:
         self._pace.forget(place)
@@ -179,7 +183,7 @@ class Guards:
         self.breaker = Breaker(plan.breaker) if plan.breaker else None
         self.storm = StormGuard(plan.storm_guard) if plan.storm_guard else None
         self._alone_s = plan.breaker.open_s if plan.breaker else 0.0
-        self._pacing = Pacing(plan.rate, lanes) if plan.rate else None
+        self._pacing = Pacing(plan, lanes) if plan.paced else None
         self.on = any((self.breaker, self.storm, self._pacing))
         self._probe: Message | None = None
         self._probe_place: Partition | None = None
@@ -324,6 +328,8 @@ class Guards:
         nothing about the handler.
         """
         handled = run.handled
+        if self._pacing is not None:
+            self._pacing.ended(now)
         probe = self._probe is not None and bool(run.messages) and run.messages[0] is self._probe
         if probe and handled:
             self._probe = self._probe_place = None

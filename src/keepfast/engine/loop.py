@@ -186,7 +186,7 @@ class Loop:
         self._mailbox = mailbox
         self._clock = clock
         self._idle_limit_s = idle_s
-        self.events = events = Events(plan.name, plan.group, (EventLog(), *observers))
+        self.events = events = Events(plan.name, plan.group, (EventLog(plan.record_log), *observers))
         self.lanes = lanes_of(plan, clock)
         self.ownership = Ownership()
         self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic(), events)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from keepfast.classify.classification import BUILT_IN, NotFound, RuleBook, Unknown
-from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
+from keepfast.core.guards import BreakerPolicy, CallSpacing, RatePolicy, StormPolicy
 from keepfast.core.names import TopicParts
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, LetterFormat, Order, RetryPolicy
 from keepfast.core.records import Message
@@ -16,6 +16,7 @@ from keepfast.core.retry_topics import Tiers
 from keepfast.core.schemas import SchemaRef
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.redact.masking import DEFAULT_RULES, MaskingRules
+from keepfast.telemetry.event_log import RecordLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,12 @@ class Plan:
     breaker: BreakerPolicy | None = None
     storm_guard: StormPolicy | None = None
     rate: RatePolicy | None = None
-    retry_floor_s: Callable[[], float] | None = None
-    """No retry waits less than this says; asked on the loop's thread, so it must not block."""
     schema_of: Callable[[Message], SchemaRef | None] | None = None
     """Which registered schema a record was written with, for its letter; never blocks."""
+    spacing: CallSpacing | None = None
+    """How far apart attempts must be, and no retry waits less; changes while the consumer runs."""
+    record_log: RecordLog | None = None
+    """Where lines about records go; None: to `keepfast.consumer`."""
     unknown_errors: Unknown = "retry"
     not_found: NotFound = "final"
     batch: BatchPolicy | None = None
@@ -100,7 +103,12 @@ class Plan:
         """Whether each record, or each batch, starts on its own: because each is committed, because a rate counts
         them, or because a batch is one call.
         """
-        return self.commit.mode == "each" or self.rate is not None or self.batch is not None
+        return self.commit.mode == "each" or self.paced or self.batch is not None
+
+    @property
+    def paced(self) -> bool:
+        """Whether something limits how fast records start."""
+        return self.rate is not None or self.spacing is not None
 
     def reset_of(self, topic: str) -> Literal["earliest", "latest", "error"]:
         """A retry topic is always read from its beginning: whatever is in it, this group has put there."""

@@ -29,7 +29,16 @@ from keepfast.engine.metrics import consumer_families, hook_families, spool_fami
 from keepfast.engine.seeks import ASK_S, COMMIT_S, SeekTarget
 from keepfast.http.health import HealthFacts, health_of
 from keepfast.http.pages import API, Pages, ServedApp
-from keepfast.http.server import HttpRequest, Response, Server, as_json, problem, server_required, start_server
+from keepfast.http.server import (
+    HttpRequest,
+    Response,
+    Server,
+    as_json,
+    problem,
+    server_required,
+    start_metrics_server,
+    start_server,
+)
 from keepfast.settings import Settings
 from keepfast.telemetry import catalogue, logs
 from keepfast.telemetry.clean import clean_text
@@ -469,13 +478,15 @@ def keepfast_version() -> str:
 class AppServer:
     """Serves a `LocalApp`, registers its metrics, and exports them if `metrics.otel` is set. Use it as a context
     manager around the assembly and the run of an app. `health.enabled` switches the server off.
+    `beside_own_health`: a server of the user's has that port, and ours listens on `metrics.port`.
 
     Entering raises ConfigError if the port is taken and the server is required (`health.required`), or if the user has
     registered a metric with one of our names.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, beside_own_health: bool = False) -> None:
         self._settings = settings
+        self._beside_own_health = beside_own_health
         self._server: Server | None = None
         self._open = ExitStack()
         self.app = LocalApp(
@@ -497,7 +508,7 @@ class AppServer:
                 export = self._export()
                 export.start()
                 opened.callback(export.stop)
-            self._server = start_server(self.pages, self._settings.health, required=server_required(self._settings))
+            self._server = self._served()
             if self._server is not None:
                 opened.callback(self._server.stop)
             self._open = opened.pop_all()
@@ -513,6 +524,11 @@ class AppServer:
         with _collision_as_config_error():
             self.app.attach(parts)
             REGISTERED.renew()
+
+    def _served(self) -> Server | None:
+        if self._beside_own_health:
+            return start_metrics_server(self.pages, self._settings)
+        return start_server(self.pages, self._settings.health, required=server_required(self._settings))
 
     def _export(self) -> MetricsExport:
         return MetricsExport(

@@ -303,9 +303,8 @@ def start_server(handler: RequestHandler, health: HealthSettings, *, required: b
     try:
         server.start(health.host, health.port)
     except OSError as error:
-        where = f"{health.host}:{health.port}"
-        why = error.strerror or str(error)
         what_to_do = "set HEALTH_CHECK_PORT to another port (0: any free one), or HEALTH_CHECK_ENABLED=false"
+        where, why = f"{health.host}:{health.port}", error.strerror or str(error)
         if required:
             raise ConfigError(
                 f"Health and metrics cannot be served on {where} ({why}): {what_to_do}, or"
@@ -314,6 +313,28 @@ def start_server(handler: RequestHandler, health: HealthSettings, *, required: b
         log.warning("health_not_served", address=where, error=why, what_to_do=what_to_do)
         return None
     log.info("health_served", url=server.url, address=server.address)
+    return server
+
+
+def start_metrics_server(handler: RequestHandler, settings: Settings) -> Server | None:
+    """The same pages on `metrics.port`, beside a health server of the user's; None if there is no such port.
+
+    If the port is taken: raises ConfigError if it was configured, else None.
+    """
+    port = settings.metrics.port
+    if port is None:
+        return None
+    server = Server(handler)
+    try:
+        server.start(settings.health.host, port)
+    except OSError as error:
+        what_to_do = "set KEEPFAST_METRICS_PORT to another port (0: any free one), or to none"
+        where, why = f"{settings.health.host}:{port}", error.strerror or str(error)
+        if "metrics.port" in settings.origins:
+            raise ConfigError(f"Metrics cannot be served on {where} ({why}): {what_to_do}.") from error
+        log.warning("metrics_not_served", address=where, error=why, what_to_do=what_to_do)
+        return None
+    log.info("metrics_served", url=server.url, address=server.address)
     return server
 
 

@@ -325,6 +325,7 @@ def adopt_consumer(client: Any) -> AdoptedConsumer | None:
         )
     if library_of(client) != "kafka-python" or not hasattr(client, "subscription"):
         return None
+    _require_version("consumer_factory")
     from keepfast.kafka.kafka_python import KafkaPythonSource
     from keepfast.kafka.kafka_python.offsets import partitions_of
 
@@ -347,9 +348,21 @@ def adopt_producer(client: Any) -> Sink | None:
         return AdoptedSink(client)
     if library_of(client) != "kafka-python" or not hasattr(client, "send"):
         return None
+    _require_version("producer_factory")
     from keepfast.kafka.kafka_python import KafkaPythonSink
 
     return KafkaPythonSink(client)
+
+
+def _require_version(factory: str) -> None:
+    """Raises ConfigError for a kafka-python whose internals are others: they are needed for every promise."""
+    import kafka
+
+    if not kafka.__version__.startswith("3."):
+        raise ConfigError(
+            f"{factory}: kafka-python {kafka.__version__} is not supported; install kafka-python 3, or return a dict of"
+            " configuration or a confluent-kafka client."
+        )
 
 
 def close_consumer(client: Any) -> None:

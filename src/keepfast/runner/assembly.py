@@ -17,7 +17,6 @@ from keepfast.deadletters.letter import Letter
 from keepfast.engine.calls import record_call
 from keepfast.engine.plan import Plan
 from keepfast.http.local_app import AppServer, LocalApp
-from keepfast.http.server import without_server
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.adopted import close_consumer
 from keepfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
@@ -53,7 +52,7 @@ class Blueprint:
     settings: Mapping[str, Any]
     """Other settings in code, by section."""
     serves: bool = True
-    """Whether health and metrics are served by us; not where the user has a health server."""
+    """Whether health is served by us; where the user has a health server, ours has only a port for metrics."""
     noted: Callable[[Letter], None] | None = None
     """Called with every record that `dlq_publisher` has published; for tests."""
 
@@ -68,9 +67,7 @@ def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: 
     settings = _settings(blueprint, made, environ=os.environ, cwd=Path.cwd())
     for warning in settings.warnings:
         log.warning("settings", warning=warning)
-    # Where the user serves health, metrics are still exported, if they are, and `KafkaConsumerRunner.metrics` has them.
-    served = settings if blueprint.serves else without_server(settings)
-    serving = server.enter_context(AppServer(served))
+    serving = server.enter_context(AppServer(settings, beside_own_health=not blueprint.serves))
     assembly = build(blueprint, made, settings, leave)
     serving.attach(assembly)
     return assembly, serving.app
@@ -115,7 +112,8 @@ def spec_of(
         handler=handler,
         call=partial(_call, hooks),
         capacity=1,
-        retry_floor_s=hooks.retry_floor_s,
+        spacing=hooks.spacing,
+        record_log=hooks.record_log,
         publisher=None
         if publish is None
         else partial(publisher, publish, hooks, group=own.group, handler=handler, noted=blueprint.noted),

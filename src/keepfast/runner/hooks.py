@@ -8,18 +8,28 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from keepfast.classify.classification import classify
-from keepfast.core.errors import DecodeError, Halt, KeepfastError, Signal, error_class, error_type
+from keepfast.core.errors import DecodeError, Halt, KeepfastError, Signal, error_class
+from keepfast.core.events import RecordEvent
+from keepfast.core.guards import CallSpacing
 from keepfast.core.records import Message, read_headers
 from keepfast.core.runs import NotBegun, Run
 from keepfast.decode.annotation import decoder_for
 from keepfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, tombstone
 from keepfast.runner.checking import LoggerAdapter
+from keepfast.telemetry.event_log import RecordLog
 from keepfast.telemetry.logs import Logger, get_logger, logger_for
+
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+MAX_CONTEXTS = 10_000
+"""Records that failed and whose context is kept: more than can fail at the same time."""
 
 POLL_INTERVAL_S = 0.1
 """How often a worker that waits for its turn checks whether the holder was abandoned, and whether to wait at all."""
@@ -93,6 +103,14 @@ class ProcessingFailed(KeepfastError):
     """`process_message` returned a failure, as text; like every error that no rule knows, it is retried."""
 
 
+class RetryableException(KeepfastError):
+    """Raise it where a retry may help, whatever the cause: the record is retried. Also for `message_factory`."""
+
+
+class NonRetryableException(KeepfastError):
+    """Raise it where no retry will help, whatever the cause: the record is dead-lettered at once."""
+
+
 class MessageRefused(DecodeError):
     """`message_factory` failed in a way that no rule knows. Whatever it was: the bytes will not become better."""
 
@@ -122,14 +140,17 @@ class Hooks:
         self._rate = rate_limit_min_delay_ms
         self._decode = decoder_for(dict[str, Any])
         self._deserialise = deserialise
-        plain = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
-        self.log: Logger = get_logger("keepfast.runner") if plain is None else logger_for(plain)
+        self.log: Logger = get_logger("keepfast.consumer") if logger is None else logger_for(logger)
         self.turn = SerialGate() if one_at_a_time else Anytime()
-        self._floor_s = 0.0
+        self.spacing = None if self._rate is None else CallSpacing(overlapping=not one_at_a_time)
+        """What `rate_limit_min_delay_ms` returned last: it may block, so a worker calls it."""
+        self._contexts: OrderedDict[Place, str] = OrderedDict()
+        self._lock = threading.Lock()  # guards the contexts
 
-    def retry_floor_s(self) -> float:
-        """What `rate_limit_min_delay_ms` returned after the last failure: it may block, so a worker calls it."""
-        return self._floor_s
+    @property
+    def record_log(self) -> RecordLog:
+        """The statements about records on the user's logger, with what `message_context` says."""
+        return RecordLog(self.log, self._context_of)
 
     def call(self, message: Message, run: Run) -> None:
         """Handle one record; returns if it succeeded. Raises what the user's functions raise or return; NotBegun if
@@ -139,20 +160,21 @@ class Hooks:
         try:
             with self.turn.of(run):
                 run.waits = False  # from here on its time-out counts
-                self._call(message, run)
+                self._call(message)
         finally:
             run.waits = False
 
-    def _call(self, message: Message, run: Run) -> None:
-        known: Any = None
+    def _call(self, message: Message) -> None:
+        known = self.parse(message)
         try:
-            known = self.parse(message)
             _judge(self.process(known))
         except Signal:
             raise
-        except Exception as error:
-            self._failed(known, error, message, run)
+        except Exception:
+            self._note_context(known, message)
             raise
+        finally:
+            self._note_call()
 
     def parse(self, message: Message) -> Any:
         """The user's message. Raises DecodeError, or what `message_factory` raises."""
@@ -190,30 +212,33 @@ class Hooks:
                 return read(message)
         return message.value()
 
-    def about(self, known: Any) -> dict[str, object]:
-        """What `message_context` returns for a message, for a line of the log."""
-        if self._context is None or known is None or isinstance(known, bytes):
-            return {}
+    def _note_call(self) -> None:
+        """`process_message` was called: ask how long the next attempt has to wait."""
+        if self._rate is None or self.spacing is None:
+            return
         try:
-            return {"context": self._context(known)}
-        except Exception as error:  # noqa: BLE001 - it is only there to make the log better
-            return {"context": f"(message_context failed: {type(error).__name__})"}
+            self.spacing.min_delay_s = max(0.0, float(self._rate()) / 1000)
+        except Exception as trouble:  # noqa: BLE001 - the last value holds
+            self.log.error("rate_limit_min_delay_ms_failed", exc=trouble)  # noqa: TRY400 - our logger shows where
+        self.spacing.calls += 1
 
-    def _failed(self, known: Any, error: Exception, message: Message, run: Run) -> None:
-        if self._rate is not None:
-            try:
-                self._floor_s = max(0.0, float(self._rate()) / 1000)
-            except Exception as trouble:  # noqa: BLE001 - the last value holds
-                self.log.error("rate_limit_min_delay_ms_failed", exc=trouble)  # noqa: TRY400 - our logger shows where
-        self.log.warning(
-            "processing_failed",
-            **self.about(known),
-            attempt=run.attempt,
-            error_type=error_type(error),
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-        )
+    def _note_context(self, known: Any, message: Message) -> None:
+        """What `message_context` says of a record that failed, for the statements about it."""
+        if self._context is None:
+            return
+        try:
+            text = str(self._context(known))
+        except Exception as error:  # noqa: BLE001 - it is only there to make the log better
+            text = f"(message_context failed: {type(error).__name__})"
+        with self._lock:
+            self._contexts[message.topic(), message.partition(), message.offset()] = text
+            if len(self._contexts) > MAX_CONTEXTS:
+                self._contexts.popitem(last=False)
+
+    def _context_of(self, event: RecordEvent) -> Mapping[str, object]:
+        with self._lock:
+            text = self._contexts.get((event.topic, event.partition, event.offset))
+        return {} if text is None else {"context": text}
 
 
 def _judge(result: Any) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
 
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Sink
@@ -17,6 +18,9 @@ from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.runner.hooks import Hooks, MessageRefused
+
+ANSWER_S = 120.0
+"""How long a future of the publisher may take: as long as kafka-python's producer tries to deliver a record."""
 
 WHERE = "dlq_publisher"
 """Stands for the topic, which only the user knows."""
@@ -47,8 +51,9 @@ class NoSink:
 class HookPublisher(Publisher):
     """`dlq_publisher(message, error, retry_count=n)` in place of letters of ours.
 
-    None or True is a receipt; False, anything else, or an exception is a failure, after which it is called again, with
-    growing pauses, for as long as the partition is ours. One call at a time, on a daemon thread.
+    False or an exception is a failure, after which it is called again, with growing pauses, for as long as the
+    partition is ours; anything else is a receipt. A future or a coroutine is awaited, and its outcome counts in the
+    same way. One call at a time, on a daemon thread.
     """
 
     def __init__(
@@ -104,29 +109,38 @@ class HookPublisher(Publisher):
             delivered(self.outcome(letter))
 
     def outcome(self, letter: HookLetter) -> Receipt | SinkError:
-        """Call the user's publisher; blocks as long as that does."""
+        """Call the user's publisher, and wait for a future that it returns; blocks as long as that takes."""
         hooks, message = self._hooks, letter.message
         if message is None:
             return SinkError("A letter without a record.", fault=Fault.FATAL, code="NO_RECORD")
-        known: Any = None
         try:
             with hooks.turn.of(None):
-                known = hooks.as_far_as_known(message)
-                answer = self._publish(known, letter.error, retry_count=letter.retry_count)
+                answer = self._publish(hooks.as_far_as_known(message), letter.error, retry_count=letter.retry_count)
+            published = _answered(answer) is not False
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the error becomes an outcome
-            text = f"dlq_publisher failed with {type(error).__name__}"
-            return SinkError(text, fault=Fault.RETRY, code="NOT_PUBLISHED")
-        if answer is None or answer is True:
-            hooks.log.info(
-                "dead_letter_published", **hooks.about(known), retry_count=letter.retry_count, **_place(message)
-            )
-            if self._noted is not None and letter.about is not None:
-                self._noted(letter.about)
-            return Receipt(WHERE, message.partition(), -1)  # where it is, only the hook knows
-        returned = "False" if answer is False else f"something of type {type(answer).__name__}"
-        text = f"dlq_publisher returned {returned}; only None and True mean that it is published"
-        return SinkError(text, fault=Fault.RETRY, code="NOT_PUBLISHED")
+            return _not_published(f"dlq_publisher failed with {type(error).__name__}")
+        if not published:
+            return _not_published("dlq_publisher returned False, which means that it is not published")
+        if self._noted is not None and letter.about is not None:
+            self._noted(letter.about)
+        return Receipt(WHERE, message.partition(), -1)  # where it is, only the hook knows
 
 
-def _place(message: Message) -> dict[str, object]:
-    return {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+def _answered(answer: object) -> object:
+    """What a future comes to, of any library; anything else as it is. Raises what the future does, or TimeoutError."""
+    if asyncio.isfuture(answer):
+        return asyncio.run_coroutine_threadsafe(_awaited(answer), answer.get_loop()).result(ANSWER_S)
+    if inspect.iscoroutine(answer):
+        return asyncio.run(_awaited(answer))
+    for wait, notify in (("result", "add_done_callback"), ("get", "add_callback")):  # the second is kafka-python's
+        if hasattr(answer, wait) and hasattr(answer, notify):
+            return getattr(answer, wait)(ANSWER_S)
+    return answer
+
+
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await asyncio.wait_for(answer, ANSWER_S)
+
+
+def _not_published(why: str) -> SinkError:
+    return SinkError(why, fault=Fault.RETRY, code="NOT_PUBLISHED")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from keepfast.classify.classification import is_retryable_error
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
-from keepfast.settings.sources import from_environment
+from keepfast.settings import retries_of_app
+from keepfast.telemetry.logs import get_logger
 
 __all__ = ["RetryConfig", "calculate_backoff", "is_retryable_error", "policy_of"]
+
+log = get_logger("keepfast.runner")
 
 _NAMES = {
     # how the pattern calls it: how the policy calls it
@@ -25,27 +28,24 @@ _NAMES = {
 }
 
 
-def _from_environment(name: str, kind: Callable[[Any], Any]) -> Any:
-    def read() -> Any:
-        value = from_environment("retry", name, os.environ)
-        return None if value is None else kind(value)
-
-    return field(default_factory=read)
+def _from_settings(name: str) -> Any:
+    return field(default_factory=lambda: getattr(retries_of_app(environ=os.environ, cwd=Path.cwd()), name))
 
 
 @dataclass
 class RetryConfig:
-    """How often and after which delays a record is tried again. What is not given comes from the environment
-    (RETRY_MAX_RETRIES or MAX_RETRIES, RETRY_INITIAL_DELAY_MS or INITIAL_RETRY_DELAY_MS, …), when it is made.
+    """How often and after which delays a record is tried again. What is not given is read when it is made, as the
+    settings of an app are: from the environment (RETRY_MAX_RETRIES or MAX_RETRIES, RETRY_INITIAL_DELAY_MS or
+    INITIAL_RETRY_DELAY_MS, …), `.env` and keepfast.toml.
 
     `max_retries` counts the retries after the first attempt; None retries forever.
     """
 
-    max_retries: int | None = _from_environment("max_retries", int)
-    initial_retry_delay_ms: int = _from_environment("initial_delay_ms", int)
-    max_retry_delay_ms: int = _from_environment("max_delay_ms", int)
-    retry_backoff_multiplier: float = _from_environment("multiplier", float)
-    retry_jitter: bool = _from_environment("jitter", bool)
+    max_retries: int | None = _from_settings("max_retries")
+    initial_retry_delay_ms: float = _from_settings("initial_delay_ms")
+    max_retry_delay_ms: float = _from_settings("max_delay_ms")
+    retry_backoff_multiplier: float = _from_settings("multiplier")
+    retry_jitter: bool = _from_settings("jitter")
 
 
 def policy_of(config: object) -> RetryPolicy:
@@ -58,10 +58,19 @@ def policy_of(config: object) -> RetryPolicy:
     if not given:
         names = ", ".join(_NAMES)
         raise ConfigError(f"retry_config: {type(config).__name__} has none of these attributes: {names}.")
+    _cap(given)
     try:
         return RetryPolicy(**given)
     except ConfigError as error:
         raise ConfigError(*(_in_their_words(problem) for problem in error.problems)) from None
+
+
+def _cap(given: dict[str, Any]) -> None:
+    """By the formula no delay is above the longest one: nor is the first one, whichever of them was configured."""
+    first, longest = given.get("initial_delay_ms"), given.get("max_delay_ms")
+    if isinstance(first, int | float) and isinstance(longest, int | float) and first > longest >= 0:
+        log.warning("retry_delay_capped", initial_retry_delay_ms=first, max_retry_delay_ms=longest)
+        given["initial_delay_ms"] = longest
 
 
 def calculate_backoff(retry_count: int, config: object) -> int:

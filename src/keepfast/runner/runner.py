@@ -39,15 +39,16 @@ class KafkaConsumerRunner:
     retry_config              an object with the attributes of `RetryConfig`, or a RetryPolicy
     message_factory           the JSON object of a record → your message; without it, that object is the message
     process_message           your message → None, True, {"success": …, "error": …}; or it raises
-    dlq_publisher             (message, error, retry_count=n) → None or True; False or an exception: not published, and
-                              called again. Without it, letters of ours go to `<domain>.<entity>.dlq`
-    rate_limit_min_delay_ms   → no retry waits less
+    dlq_publisher             (message, error, retry_count=n) → False or an exception: not published, and called again;
+                              a future is awaited. Without it, letters of ours go to `<domain>.<entity>.dlq`
+    rate_limit_min_delay_ms   → the least time between two calls of process_message; no retry waits less
     health_server_start       called once before the first record; health_server_stop when all is over. Without it,
-                              keepfast serves health and metrics (HEALTH_CHECK_PORT, HEALTH_CHECK_ENABLED)
+                              keepfast serves health and metrics (HEALTH_CHECK_PORT, HEALTH_CHECK_ENABLED); with it,
+                              only metrics (KEEPFAST_METRICS_PORT)
     running_flag_setter       called with True before the first record, with False after the last
     cleanup_callback          called at the very end, whatever happened before
     message_context           your message → a text about it for the log
-    logger                    where lines about messages go; the engine's own go to the loggers below `keepfast`
+    logger                    where lines about records go; the engine's other ones go to the loggers below `keepfast`
 
     Beyond the pattern: `topics` and `group`, if the factory does not define them (else KAFKA_INPUT_TOPIC and
     KAFKA_CONSUMER_GROUP do); `concurrency`, how many records may be processed at the same time (1: no two of your

@@ -1,10 +1,10 @@
 """Settings: environment, `.env`, `keepfast.toml`, code, defaults → frozen values, read once and checked whole.
 
-Nothing is read when this is imported; `load` is the only entry.
+Nothing is read when this is imported; `load` is the entry, and `retries_of_app` for what a `RetryConfig` reads.
 """
 
 from keepfast.settings.kinds import Secret
-from keepfast.settings.loading import AppSpec, load
+from keepfast.settings.loading import AppSpec, load, retries_of_app
 from keepfast.settings.model import (
     AppSettings,
     ConsumerSettings,
@@ -44,4 +44,5 @@ __all__ = [
     "TopicNames",
     "TracingSettings",
     "load",
+    "retries_of_app",
 ]

@@ -184,12 +184,13 @@ class ConsumerBuilder:
         """What was set for the retries. An initial delay that was not set is capped, with a warning."""
         values = self._resolver.retry(self._name)
         longest, initial = values.get("max_delay_ms"), values.get("initial_delay_ms")
-        usual = RetryPolicy().initial_delay_ms if initial is None else initial.value
+        usual: Any = RetryPolicy().initial_delay_ms if initial is None else initial.value
         chosen = initial is not None and not initial.origin.startswith(BUILT_IN_PROFILE)
-        if longest is None or chosen or longest.value >= usual:
+        limit: Any = usual if longest is None else longest.value
+        if longest is None or chosen or limit >= usual:
             return values
         self.warnings.append(
-            f"retry.max_delay_ms is {longest.value:g} ({longest.origin}), below the initial delay ({usual:g} ms), which"
+            f"retry.max_delay_ms is {limit:g} ({longest.origin}), below the initial delay ({usual:g} ms), which"
             " is lowered to it. Set retry.initial_delay_ms to choose it."
         )
         return {**values, "initial_delay_ms": longest}

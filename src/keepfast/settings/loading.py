@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from keepfast.core import names
 from keepfast.core.errors import ConfigError
+from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
 from keepfast.settings.consumers import ConsumerBuilder
 from keepfast.settings.model import AppSettings, ConsumerSettings, KafkaSettings, Settings
-from keepfast.settings.resolver import DEFAULT, Resolver
+from keepfast.settings.resolver import DEFAULT, Resolver, policy_made
 from keepfast.settings.sources import (
     RawSettings,
     SettingSource,
@@ -134,6 +135,23 @@ def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path, for_tests: boo
     TreeReader(raw, SettingSource.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
     TreeReader(raw, SettingSource.HANDED_OVER, consumers).read(spec.handed_over)
     return _resolve(spec, raw, cwd)
+
+
+def retries_of_app(*, environ: Mapping[str, str], cwd: Path) -> RetryPolicy:
+    """The retries that are set for all consumers: by the environment, `.env` or keepfast.toml; else the defaults.
+
+    Raises ConfigError if one of them is invalid. What is wrong elsewhere in these sources is not reported.
+    """
+    raw = RawSettings()
+    read_variables(
+        raw, SettingSource.ENVIRONMENT, environ, consumers=(), origin=lambda name: f"environment variable {name}"
+    )
+    _read_dotenv(raw, cwd / ".env", ())
+    _read_toml(raw, cwd / "keepfast.toml", (), without=())
+    resolver = Resolver(raw, ())
+    if any(raw.refused(f"retry.{setting.name}") for setting in catalogue.RETRY.settings):
+        raise ConfigError(*raw.problems)
+    return policy_made(resolver.retry(""))
 
 
 def _resolve(spec: AppSpec, raw: RawSettings, cwd: Path) -> Settings:

@@ -403,9 +403,16 @@ class HealthSettings(Policy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings(Policy):
-    """How metrics leave the process besides /metrics."""
+    """How metrics leave the process besides /metrics on the port of health."""
 
     section: ClassVar[str] = "metrics"
+
+    port: Annotated[
+        int | None,
+        Range(0, 65_535),
+        NoneWord("none"),
+        Doc("Where /metrics is served beside a health server of your own (`health_server_start` of a runner)."),
+    ] = 9464
 
     otel: Annotated[
         bool, Doc("Whether they are exported through OpenTelemetry (extra `tracing`, and an exporter), as OTEL_* say.")

@@ -274,7 +274,7 @@ def _policy(
     if isinstance(value, RetryPolicy):
         return value
     if isinstance(value, str):
-        return _made(profile(Sourced(value, origin)))
+        return policy_made(profile(Sourced(value, origin)))
     own: dict[str, object] = {}
     problems = []
     settings = catalogue.RETRY.by_name
@@ -290,9 +290,10 @@ def _policy(
         raise ConfigError(*problems)
     named = own.pop("profile", None)
     base = usual if named is None else profile(Sourced(named, origin))
-    return _made(dict(base) | {name: Sourced(item, origin) for name, item in own.items()})
+    return policy_made(dict(base) | {name: Sourced(item, origin) for name, item in own.items()})
 
 
-def _made(values: Resolved) -> RetryPolicy:
+def policy_made(values: Resolved) -> RetryPolicy:
+    """From settings of retries, whatever else is among them. Raises ConfigError."""
     known = {part.name for part in fields(RetryPolicy)}
     return RetryPolicy(**{name: given.value for name, given in values.items() if name in known})  # type: ignore[arg-type]

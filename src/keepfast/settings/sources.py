@@ -23,7 +23,6 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple
 
-from keepfast.core.errors import ConfigError
 from keepfast.core.fields import InvalidValue, PolicyField
 from keepfast.settings import catalogue
 from keepfast.settings.catalogue import PREFIX, Section, variable, variable_part
@@ -208,19 +207,6 @@ def targets(consumers: Collection[str]) -> list[VariableTarget]:
                     names.append(variable("consumers", consumer, setting.name))
                 found.append(VariableTarget(Scope("consumer", consumer), section, setting, tuple(names)))
     return found
-
-
-def from_environment(section: str, name: str, environ: Mapping[str, str]) -> object:
-    """One setting by the environment alone: the first of its variables, else its default. Raises ConfigError."""
-    setting = catalogue.BY_NAME[section].by_name[name]
-    for one in (variable(section, name), *setting.aliases):
-        text = environ.get(one, "").strip()
-        if text:
-            try:
-                return setting.kind.parse(text)
-            except InvalidValue as invalid:
-                raise ConfigError(f"environment variable {one}: {invalid}. Fix or remove it.") from None
-    return setting.default
 
 
 def read_variables(

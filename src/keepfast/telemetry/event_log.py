@@ -13,7 +13,7 @@ from keepfast.core import events, verdicts
 from keepfast.core.errors import error_type
 from keepfast.redact.sensitive import SensitiveData
 from keepfast.telemetry.clean import Clean, clean_traceback, clean_value
-from keepfast.telemetry.logs import get_logger, shows_tracebacks
+from keepfast.telemetry.logs import Logger, get_logger, shows_tracebacks
 
 consumer = get_logger("keepfast.consumer")
 security = get_logger("keepfast.security")
@@ -42,21 +42,25 @@ RESET_CONSEQUENCE: Final[Mapping[str, str]] = {
 
 
 class EventLog:
-    """Implements `core.events.Observer`. Which logger, level and fields each event has is here and nowhere else."""
+    """Implements `core.events.Observer`. Which logger, level and fields each event has is here and nowhere else.
+
+    `records` is where lines about records go instead of `keepfast.consumer`.
+    """
 
     keeps_errors = False
 
-    def __init__(self) -> None:
+    def __init__(self, records: RecordLog | None = None) -> None:
+        about = records or RecordLog(consumer)
         self._lines: dict[type[events.Event], Callable[[Any], None]] = {
-            events.RecordFailed: _record_failed,
-            events.RetryScheduled: _retry_scheduled,
-            events.RetrySucceeded: _retry_succeeded,
-            events.DeadLettered: _dead_lettered,
-            events.Spooled: _spooled,
-            events.Moved: _moved,
-            events.Discarded: _discarded,
-            events.PublishFailed: _publish_failed,
-            events.BatchFailed: _batch_failed,
+            events.RecordFailed: about.record_failed,
+            events.RetryScheduled: about.retry_scheduled,
+            events.RetrySucceeded: about.retry_succeeded,
+            events.DeadLettered: about.dead_lettered,
+            events.Spooled: about.spooled,
+            events.Moved: about.moved,
+            events.Discarded: about.discarded,
+            events.PublishFailed: about.publish_failed,
+            events.BatchFailed: about.batch_failed,
             events.HandlerTimedOut: _handler_timed_out,
             events.HandlerAbandoned: _handler_abandoned,
             events.Assigned: _assigned,
@@ -120,19 +124,123 @@ def event_line(event: object) -> bytes:
 # -- records
 
 
-def _record(event: events.RecordEvent) -> dict[str, object]:
-    """What every line about a record has: what it failed with, what the rules made of it, and where it came from."""
-    return {
-        "retry_count": max(0, event.attempt - 1),
-        "error_type": event.error_type,
-        "error_classification": event.kind,
-        "code": event.code,
-        "rule": event.rule,
-        **_place(event),
-        **({"error_message": event.error_message} if event.error_message else {}),
-        **({"at": event.raised_at} if event.raised_at else {}),
-        **_took(event),
-    }
+RecordContext = Callable[[events.RecordEvent], Mapping[str, object]]
+
+
+class RecordLog:
+    """Lines about records, on one logger. `context` gives further fields of a record; the loop calls it, so it must
+    neither block nor raise.
+    """
+
+    def __init__(self, log: Logger, context: RecordContext | None = None) -> None:
+        self.consumer = log
+        self._context = context
+
+    def _record(self, event: events.RecordEvent) -> dict[str, object]:
+        """What every line about a record has: what it failed with, what the rules made of it, where it came from."""
+        return {
+            "retry_count": max(0, event.attempt - 1),
+            "error_type": event.error_type,
+            "error_classification": event.kind,
+            "code": event.code,
+            "rule": event.rule,
+            **_place(event),
+            **({"error_message": event.error_message} if event.error_message else {}),
+            **({"at": event.raised_at} if event.raised_at else {}),
+            **_took(event),
+            **(self._context(event) if self._context is not None else {}),
+        }
+
+    def record_failed(self, event: events.RecordFailed) -> None:
+        """What is decided and not yet a fact; a retry and a discard have events of their own."""
+        about = self._record(event) | _trace(event)
+        match event.verdict:
+            case verdicts.DeadLetter(reason=reason):
+                # An error that was retried to the end is an outage or a gap in the rules; a final one was expected.
+                unexpected = event.kind == "retryable" or event.code == CRASHED
+                (self.consumer.error if unexpected else self.consumer.warning)("dead_lettering", **about, reason=reason)
+            case verdicts.Move(delay_s=delay_s, reason=reason):
+                fields = about | {"retry_count": event.attempt}
+                self.consumer.warning("moving_to_retry_topic", **fields, backoff_delay_ms=_ms(delay_s), reason=reason)
+            case verdicts.HaltConsumer(reason=reason):
+                self.consumer.error("halting", **about, reason=reason)
+            case None:
+                self.consumer.warning("retry_held", **about)
+            case _:
+                pass
+
+    def retry_scheduled(self, event: events.RetryScheduled) -> None:
+        about = self._record(event) | {"retry_count": event.attempt} | _trace(event)
+        self.consumer.warning("retry_scheduled", **about, backoff_delay_ms=_ms(event.delay_s))
+
+    def retry_succeeded(self, event: events.RetrySucceeded) -> None:
+        self.consumer.info("retry_succeeded", **self._record(event) | {"retry_count": event.attempt})
+
+    def dead_lettered(self, event: events.DeadLettered) -> None:
+        # As `keepfast dlq show` takes it.
+        letter = {} if event.letter_offset is None else {"letter": f"{event.letter_partition}:{event.letter_offset}"}
+        self.consumer.info("dead_lettered", **self._record(event), dead_letter_topic=event.letter_topic, **letter)
+
+    def spooled(self, event: events.Spooled) -> None:
+        self.consumer.warning("dead_letter_spooled", **self._record(event), dead_letter_topic=event.letter_topic)
+
+    def moved(self, event: events.Moved) -> None:
+        self.consumer.info("moved_to_retry_topic", **self._record(event), to=event.moved_to)
+
+    def discarded(self, event: events.Discarded) -> None:
+        if not isinstance(event.error, SensitiveData):
+            self.consumer.warning("record_discarded", **self._record(event), reason=event.reason)
+            return
+        found = event.error.finding  # named by its place and kind, never shown
+        what = {} if found is None else {"part": found.part, "place": found.place, "digits": found.digits}
+        security.error("sensitive_data_discarded", **self._record(event), reason=event.reason, **what)
+
+    def publish_failed(self, event: events.PublishFailed) -> None:
+        about = {**self._record(event), "publish_topic": event.publish_topic, "error": event.message}
+        about |= {"full": event.full} if event.fault is None else {"fault": event.fault}
+        if event.next_step == "retry":
+            about["backoff_delay_ms"] = _ms(event.retry_in_s)
+        match event.target, event.next_step:
+            case "dead-letter-topic", "adjust":
+                self.consumer.warning("dead_letter_adjusted", **about)
+            case "dead-letter-topic", _:
+                self.consumer.error("dead_letter_publish_failed", **about)
+            case "retry-topic", "adjust":
+                self.consumer.warning("retry_topic_record_adjusted", **about)
+            case "retry-topic", "stay":
+                consequence = "it is retried once more in place, then dead-lettered"
+                self.consumer.error("retry_topic_publish_failed", **about, consequence=consequence)
+            case "retry-topic", _:
+                self.consumer.error("retry_topic_publish_failed", **about)
+            case "spool", _:
+                self.consumer.error("spool_write_failed", **about)
+
+    def batch_failed(self, event: events.BatchFailed) -> None:
+        about = {
+            "retry_count": max(0, event.attempt - 1),
+            "error_type": error_type(event.error),
+            "error_classification": event.kind,
+            "code": event.code,
+            "rule": event.rule,
+            **_place(event),
+            "partitions": sorted(map(str, event.partitions)),
+            "records": event.records,
+            **({"error_message": event.error_message} if event.error_message else {}),
+            **_took(event),
+            **_trace(event),
+        }
+        match event.verdict:
+            case verdicts.RetryAfter(delay_s=delay_s):
+                fields = about | {"retry_count": event.attempt}
+                self.consumer.warning("batch_retry_scheduled", **fields, backoff_delay_ms=_ms(delay_s))
+            case verdicts.DeadLetter(reason=reason) | verdicts.Move(reason=reason):
+                self.consumer.warning("batch_split", **about, reason=reason)
+            case verdicts.HaltConsumer(reason=reason):
+                self.consumer.error("halting", **about, reason=reason)
+            case None:
+                self.consumer.warning("batch_retry_held", **about)
+            case _:
+                pass
 
 
 def _place(event: Any) -> dict[str, object]:
@@ -160,106 +268,6 @@ def _trace(event: events.RecordEvent | events.BatchFailed) -> dict[str, list[str
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _record_failed(event: events.RecordFailed) -> None:
-    """What is decided and not yet a fact; a retry and a discard have events of their own."""
-    about = _record(event) | _trace(event)
-    match event.verdict:
-        case verdicts.DeadLetter(reason=reason):
-            # An error that was retried to the end is an outage or a gap in the rules; a final one was expected.
-            unexpected = event.kind == "retryable" or event.code == CRASHED
-            (consumer.error if unexpected else consumer.warning)("dead_lettering", **about, reason=reason)
-        case verdicts.Move(delay_s=delay_s, reason=reason):
-            fields = about | {"retry_count": event.attempt}
-            consumer.warning("moving_to_retry_topic", **fields, backoff_delay_ms=_ms(delay_s), reason=reason)
-        case verdicts.HaltConsumer(reason=reason):
-            consumer.error("halting", **about, reason=reason)
-        case None:
-            consumer.warning("retry_held", **about)
-        case _:
-            pass
-
-
-def _retry_scheduled(event: events.RetryScheduled) -> None:
-    about = _record(event) | {"retry_count": event.attempt} | _trace(event)
-    consumer.warning("retry_scheduled", **about, backoff_delay_ms=_ms(event.delay_s))
-
-
-def _retry_succeeded(event: events.RetrySucceeded) -> None:
-    consumer.info("retry_succeeded", **_record(event) | {"retry_count": event.attempt})
-
-
-def _dead_lettered(event: events.DeadLettered) -> None:
-    # As `keepfast dlq show` takes it.
-    letter = {} if event.letter_offset is None else {"letter": f"{event.letter_partition}:{event.letter_offset}"}
-    consumer.info("dead_lettered", **_record(event), dead_letter_topic=event.letter_topic, **letter)
-
-
-def _spooled(event: events.Spooled) -> None:
-    consumer.warning("dead_letter_spooled", **_record(event), dead_letter_topic=event.letter_topic)
-
-
-def _moved(event: events.Moved) -> None:
-    consumer.info("moved_to_retry_topic", **_record(event), to=event.moved_to)
-
-
-def _discarded(event: events.Discarded) -> None:
-    if not isinstance(event.error, SensitiveData):
-        consumer.warning("record_discarded", **_record(event), reason=event.reason)
-        return
-    found = event.error.finding  # named by its place and kind, never shown
-    what = {} if found is None else {"part": found.part, "place": found.place, "digits": found.digits}
-    security.error("sensitive_data_discarded", **_record(event), reason=event.reason, **what)
-
-
-def _publish_failed(event: events.PublishFailed) -> None:
-    about = {**_record(event), "publish_topic": event.publish_topic, "error": event.message}
-    about |= {"full": event.full} if event.fault is None else {"fault": event.fault}
-    if event.next_step == "retry":
-        about["backoff_delay_ms"] = _ms(event.retry_in_s)
-    match event.target, event.next_step:
-        case "dead-letter-topic", "adjust":
-            consumer.warning("dead_letter_adjusted", **about)
-        case "dead-letter-topic", _:
-            consumer.error("dead_letter_publish_failed", **about)
-        case "retry-topic", "adjust":
-            consumer.warning("retry_topic_record_adjusted", **about)
-        case "retry-topic", "stay":
-            consequence = "it is retried once more in place, then dead-lettered"
-            consumer.error("retry_topic_publish_failed", **about, consequence=consequence)
-        case "retry-topic", _:
-            consumer.error("retry_topic_publish_failed", **about)
-        case "spool", _:
-            consumer.error("spool_write_failed", **about)
-
-
-def _batch_failed(event: events.BatchFailed) -> None:
-    about = {
-        "retry_count": max(0, event.attempt - 1),
-        "error_type": error_type(event.error),
-        "error_classification": event.kind,
-        "code": event.code,
-        "rule": event.rule,
-        **_place(event),
-        "partitions": sorted(map(str, event.partitions)),
-        "records": event.records,
-        **({"error_message": event.error_message} if event.error_message else {}),
-        **_took(event),
-        **_trace(event),
-    }
-    match event.verdict:
-        case verdicts.RetryAfter(delay_s=delay_s):
-            fields = about | {"retry_count": event.attempt}
-            consumer.warning("batch_retry_scheduled", **fields, backoff_delay_ms=_ms(delay_s))
-        case verdicts.DeadLetter(reason=reason) | verdicts.Move(reason=reason):
-            consumer.warning("batch_split", **about, reason=reason)
-        case verdicts.HaltConsumer(reason=reason):
-            consumer.error("halting", **about, reason=reason)
-        case None:
-            consumer.warning("batch_retry_held", **about)
-        case _:
-            pass
 
 
 def _handler_timed_out(event: events.HandlerTimedOut) -> None:

@@ -51,20 +51,27 @@ class Entry:
         return " ".join((_title(self.event), *(f"{name}={_quoted(value)}" for name, value in self.fields.items())))
 
 
+_OF_LOG_RECORDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+"""Attributes that are taken."""
+
+
 class Logger:
-    """Any thread may use it. A call at a disabled level costs a dictionary lookup."""
+    """Any thread may use it. A call at a disabled level costs a dictionary lookup. `flat`: fields are attributes of the
+    log records, too, as the formatters of users expect it.
+    """
 
-    __slots__ = ("_bound", "_enabled", "_log", "_sampler")
+    __slots__ = ("_bound", "_enabled", "_flat", "_log", "_sampler")
 
-    def __init__(self, log: logging.Logger, *, bound: Mapping[str, Any], sampler: Sampler) -> None:
+    def __init__(self, log: logging.Logger, *, bound: Mapping[str, Any], sampler: Sampler, flat: bool = False) -> None:
         self._log = log
         self._enabled = log.isEnabledFor
         self._bound = bound
         self._sampler = sampler
+        self._flat = flat
 
     def bind(self, **fields: Any) -> Logger:
         """A logger that adds these fields to every entry."""
-        return Logger(self._log, bound={**self._bound, **fields}, sampler=self._sampler)
+        return Logger(self._log, bound={**self._bound, **fields}, sampler=self._sampler, flat=self._flat)
 
     @property
     def debugging(self) -> bool:
@@ -127,8 +134,11 @@ class Logger:
             if level >= logging.ERROR and isinstance(value, BaseException) and value.__traceback__ is not None:
                 shown[f"{safe_name}_at"] = clean_trace(value)
         entry = Entry(clean_text(event, 100), shown)
+        extra: dict[str, object] = {"event": entry.event, "fields": shown}
+        if self._flat:
+            extra = {name: value for name, value in shown.items() if name not in _OF_LOG_RECORDS} | extra
         # stacklevel: file and line in a user's format are those of the caller.
-        self._log.log(level, entry, extra={"event": entry.event, "fields": shown}, stacklevel=3)
+        self._log.log(level, entry, extra=extra, stacklevel=3)
 
 
 class Sampler:
@@ -198,9 +208,13 @@ def get_logger(name: str) -> Logger:
     return Logger(logging.getLogger(name), bound={}, sampler=_sampler)
 
 
-def logger_for(log: logging.Logger) -> Logger:
-    """A structured logger on a logger of the user."""
-    return Logger(log, bound={}, sampler=_sampler)
+def logger_for(log: logging.Logger | logging.LoggerAdapter[Any]) -> Logger:
+    """A structured logger on a logger of the user. What an adapter adds is in every entry."""
+    bound: dict[str, Any] = {}
+    while isinstance(log, logging.LoggerAdapter):
+        bound = {**(log.extra or {}), **bound}
+        log = log.logger
+    return Logger(log, bound=bound, sampler=_sampler, flat=True)
 
 
 class JsonFormatter(logging.Formatter):

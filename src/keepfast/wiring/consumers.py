@@ -8,6 +8,7 @@ from random import Random
 
 from keepfast.classify.classification import BUILT_IN, RuleBook
 from keepfast.core.events import Observer
+from keepfast.core.guards import CallSpacing
 from keepfast.core.names import TopicParts
 from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
 from keepfast.core.records import Message
@@ -25,6 +26,7 @@ from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
 from keepfast.engine.subscription import Discover, growing
 from keepfast.engine.workers import CoroutineExecutor, HandlerLoop, Inline, ThreadExecutor
 from keepfast.settings import ConsumerSettings, Settings
+from keepfast.telemetry.event_log import RecordLog
 from keepfast.telemetry.metrics import Tallies
 from keepfast.telemetry.tracing import Tracing
 from keepfast.wiring.cluster import ClusterFacts
@@ -48,7 +50,8 @@ class ConsumerSpec:
     is_async: bool = False
     takes_lists: bool = False
     schema_of: Callable[[Message], SchemaRef | None] | None = None
-    retry_floor_s: Callable[[], float] | None = None
+    spacing: CallSpacing | None = None
+    record_log: RecordLog | None = None
     publisher: Callable[[Sink], Publisher] | None = None
     source: Source | None = None
 
@@ -84,8 +87,9 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         commit=own.commit,
         retry=own.retry,
         retry_by_error=own.retries,
-        retry_floor_s=spec.retry_floor_s,
         schema_of=spec.schema_of,
+        spacing=spec.spacing,
+        record_log=spec.record_log,
         timeout=own.timeout,
         rules=RuleBook(own.rules) if own.rules else BUILT_IN,
         breaker=own.breaker,

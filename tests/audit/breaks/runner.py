@@ -16,7 +16,7 @@ from tests.audit.breaking import breaks, replace, wrap
 @breaks("RUNNER")
 def the_users_minimum_delay_is_not_asked_for() -> None:
     def spec(**facts: Any) -> ConsumerSpec:
-        return ConsumerSpec(**{**facts, "retry_floor_s": None})
+        return ConsumerSpec(**{**facts, "spacing": None})
 
     vars(assembly)["ConsumerSpec"] = spec
 

@@ -1,5 +1,5 @@
-"""`is_retryable_error`, by keepfast's table of rules."""
+"""`is_retryable_error`, by keepfast's table of rules, and the exceptions that say it by themselves."""
 
-from keepfast.runner import is_retryable_error
+from keepfast.runner import NonRetryableException, RetryableException, is_retryable_error
 
-__all__ = ["is_retryable_error"]
+__all__ = ["NonRetryableException", "RetryableException", "is_retryable_error"]

@@ -78,6 +78,21 @@ LANGUAGE_RULES: Final = (
         code="REJECTED",
         why="The handler named records that are not in the batch, so it is unknown which ones failed.",
     ),
+    Rule(
+        "keepfast.runner.hooks.RetryableException",
+        "retryable",
+        name="retryable-exception",
+        code="RETRY_LATER",
+        why="The function of a runner raised it so that the record is retried.",
+    ),
+    Rule(
+        "keepfast.runner.hooks.NonRetryableException",
+        "non-retryable",
+        name="non-retryable-exception",
+        code="REJECTED",
+        standard="§1.1.2 Business Logic Errors",
+        why="The function of a runner raised it so that the record is dead-lettered.",
+    ),
     Rule("keepfast.core.errors.Halt", "halt", name="halt", code="HALTED", why="The handler stops the app."),
     Rule(
         ("builtins.SystemExit", "builtins.KeyboardInterrupt"),
