@@ -115,7 +115,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
 def outages(
     stage: Stage, account: Account, service: Process, sent: Sent, proxy: TcpProxy, *, short: bool
 ) -> dict[Place, tuple[str, bytes]]:
-    """A third of the records each: while it works, while the database hangs, while it is stopped. Returns where each is.
+    """A third of the records each: while it works, while the database hangs, while it is stopped. Returns their places.
 
     Valid events that became letters are in the account: none is expected.
     """
