@@ -3,5 +3,6 @@ CREATE TABLE institution (
     cnpj text NOT NULL,
     name text NOT NULL,
     parent_name text NOT NULL,
+    version integer NOT NULL,
     enhanced_at timestamptz NOT NULL DEFAULT now()
 );

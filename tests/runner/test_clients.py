@@ -147,9 +147,16 @@ def test_the_settings_of_a_runner_with_a_client_are_reported_without_a_broker() 
         made.poll(0)
 
 
+runner = KafkaConsumerRunner(
+    consumer_factory=lambda: {**NOWHERE, "group.id": "shop.charge"},
+    topics="orders.payment.v1",
+    process_message=lambda _: None,
+)
+
+
 def test_commands_that_need_settings_alone_take_a_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     from keepfast.cli.connection import settings_for
 
     monkeypatch.chdir(ROOT)
-    own = settings_for("examples.institution_enhancement.consumer:runner").consumers["institution_enhancement"]
-    assert (own.group, own.topics) == ("financial_data.parent_institution.v1", ("financial_data.institution.v1",))
+    own = settings_for("tests.runner.test_clients:runner").consumers["runner"]
+    assert (own.group, own.topics) == ("shop.charge", ("orders.payment.v1",))

@@ -207,7 +207,7 @@ def test_statements_about_records_go_to_the_users_logger_with_their_fields_and_c
     assert {(entry.level, entry.event) for entry in entries} == {("warning", "retry_scheduled")}
     assert [entry.fields.get("context") for entry in entries[2:]] == ["(message_context failed: KeyError)", None]
     assert "\n" not in str(entries[0].fields["context"])
-    assert entries[1].fields == entries[0].fields | {"tenant": "t1"}
+    assert entries[1].fields == {**entries[0].fields, "tenant": "t1"}
     required = {
         "retry_count": 1,
         "error_type": "ProcessingFailed",
@@ -217,7 +217,7 @@ def test_statements_about_records_go_to_the_users_logger_with_their_fields_and_c
         "partition": 3,
         "offset": 7,
     }
-    assert entries[0].fields | required == entries[0].fields
+    assert {**entries[0].fields, **required} == entries[0].fields
 
 
 def test_the_fields_are_attributes_of_the_users_log_records_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -179,7 +179,11 @@ def poll_records(one: AuditedConsumer) -> Finding:
 @per_app
 def metrics_are_exposed(subject: Subject) -> Finding:
     if subject.serves_itself and not subject.settings.metrics.otel:
-        return not_applicable(f"{OWN_SERVER}: serve runner.metrics() at /metrics, or set KEEPFAST_METRICS_OTEL=true.")
+        if subject.settings.metrics.port is not None:
+            return passed(f"/metrics is served on port {subject.settings.metrics.port}.")
+        return not_applicable(
+            f"{OWN_SERVER}: serve runner.metrics() at /metrics, or remove KEEPFAST_METRICS_PORT=none."
+        )
     if subject.settings.health.enabled or subject.settings.metrics.otel:
         return passed("/metrics is served." if subject.settings.health.enabled else "Exported through OpenTelemetry.")
     return failed(

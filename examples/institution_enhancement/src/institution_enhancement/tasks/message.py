@@ -1,4 +1,4 @@
-"""What the topic brings."""
+"""What the topic carries."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True)
-class InstitutionUpserted:
+class InstitutionUpsertedMessage:
+    """`version` counts the changes of an institution; a replayed letter is older than what is stored."""
+
     bacen_cod_inst: str
     cnpj: str
     name: str
+    version: int = 0
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -20,4 +23,4 @@ class InstitutionUpserted:
             raise ValueError(f"missing: {', '.join(missing)}")
         if not str(data["cnpj"]).isdigit():
             raise ValueError("cnpj must be digits")
-        return cls(str(data["bacen_cod_inst"]), str(data["cnpj"]), str(data["name"]))
+        return cls(str(data["bacen_cod_inst"]), str(data["cnpj"]), str(data["name"]), int(data.get("version", 0)))

@@ -1,0 +1,1 @@
+"""Adds to each institution the name of its parent company."""
