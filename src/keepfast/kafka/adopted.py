@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -356,11 +357,10 @@ def adopt_producer(client: Any) -> Sink | None:
 
 def _require_version(factory: str) -> None:
     """Raises ConfigError for a kafka-python whose internals are others: they are needed for every promise."""
-    import kafka
-
-    if not kafka.__version__.startswith("3."):
+    version = str(getattr(sys.modules["kafka"], "__version__", "unknown"))  # the client's: it is imported already
+    if not version.startswith("3."):
         raise ConfigError(
-            f"{factory}: kafka-python {kafka.__version__} is not supported; install kafka-python 3, or return a dict of"
+            f"{factory}: kafka-python {version} is not supported; install kafka-python 3, or return a dict of"
             " configuration or a confluent-kafka client."
         )
 
