@@ -1,33 +1,44 @@
-"""PostgreSQL for handlers that are plain functions: a connection for each worker thread. Copy it along."""
+"""PostgreSQL for handlers that are plain functions: a pool for the lifespan of an app. Copy it along."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Self
 
 import psycopg
+from psycopg_pool import ConnectionPool
+
+from keepfast import App
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+Lifespan = Callable[[App], AbstractContextManager[None]]
 
 
 class Database:
-    """Opened by the first transaction, and again after a connection broke. Any thread."""
+    """Open while it is entered. No connection is made before the first transaction: where there is no database, records
+    are retried instead of the start failing. Any thread.
+    """
 
-    def __init__(self, url: str, *, timeout_s: int = 5) -> None:
-        self._url = url
-        self._timeout_s = timeout_s
-        self._own = threading.local()
+    def __init__(self, url: str, *, connections: int = 10, timeout_s: int = 5) -> None:
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            url,
+            min_size=0,
+            max_size=connections,
+            timeout=timeout_s,
+            open=False,
+            kwargs={"connect_timeout": timeout_s, "options": f"-c statement_timeout={timeout_s}s"},
+        )
+
+    def __enter__(self) -> Self:
+        self._pool.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close(timeout=2)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Committed when the block ends, undone when it raises."""
-        connection: Connection | None = getattr(self._own, "connection", None)
-        if connection is None or connection.closed:
-            connection = psycopg.connect(
-                self._url, connect_timeout=self._timeout_s, options=f"-c statement_timeout={self._timeout_s}s"
-            )
-            self._own.connection = connection
-        with connection.transaction():
+        """Committed when the block ends, rolled back when it raises."""
+        with self._pool.connection() as connection:
             yield connection

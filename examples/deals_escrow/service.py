@@ -8,8 +8,10 @@ may have died between the two. Receivers tell repetitions by the idempotency key
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from examples.database import Database
+from examples.database import Database, Lifespan
 from examples.deals_escrow.books import AlreadySettled, Books, NotFunded, PostgresBooks
 from examples.deals_escrow.messages import (
     Deadline,
@@ -28,9 +30,21 @@ from keepfast import App, Context
 BUSINESS: dict[type[BaseException] | str, str] = {NotFunded: "retryable", AlreadySettled: "non-retryable"}
 
 
-def make_app(books: Books, bot: Bot) -> App:
+database = Database(os.environ.get("DATABASE_URL", "postgresql://localhost/deals"))
+telegram = TelegramBot(os.environ.get("TELEGRAM_URL", "http://localhost:8082"))
+
+
+@contextmanager
+def lifespan(_: App) -> Iterator[None]:
+    """Pool and client are open while the app runs."""
+    with database, telegram:
+        yield
+
+
+def make_app(books: Books, bot: Bot, lifespan: Lifespan | None = None) -> App:
     app = App(
         "deals",
+        lifespan=lifespan,
         # The books tell repetitions by their keys; a notification that comes twice is borne (below).
         consumer={"idempotent": True, "timeout_s": 20},
         dead_letter={"topic": "{topic}.DLT", "format": "headers"},
@@ -103,7 +117,4 @@ def _add_delivery(app: App, books: Books) -> None:
         books.note("cg-delivery-handler", result, result.kind)
 
 
-app = make_app(
-    PostgresBooks(Database(os.environ.get("DATABASE_URL", "postgresql://localhost/deals"))),
-    TelegramBot(os.environ.get("TELEGRAM_URL", "http://localhost:8082")),
-)
+app = make_app(PostgresBooks(database), telegram, lifespan)

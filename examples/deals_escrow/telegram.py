@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Self
 
 import httpx
 
@@ -16,6 +16,12 @@ class TelegramBot:
 
     def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
         self._client = httpx.Client(base_url=url, timeout=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
 
     def write(self, chat: str, text: str) -> None:
         self._client.post("/sendMessage", json={"chat_id": chat, "text": text}).raise_for_status()

@@ -18,6 +18,8 @@ class Person(msgspec.Struct, frozen=True):
     height: str = "unknown"
     mass: str = "unknown"
     birth_year: str = "unknown"
+    edited: str = ""
+    """When it was last changed; of two versions the later one holds."""
 
     def __post_init__(self) -> None:
         if not self.name or _ID.search(self.url) is None:
@@ -30,10 +32,10 @@ class Person(msgspec.Struct, frozen=True):
         return int(found[1])
 
     @property
-    def row(self) -> tuple[int, str, Decimal | None, Decimal | None, str | None]:
+    def row(self) -> tuple[int, str, Decimal | None, Decimal | None, str | None, str]:
         """Raises ValueError for a measure that is no number."""
         birth_year = None if self.birth_year == "unknown" else self.birth_year
-        return self.id, self.name, _measure(self.height), _measure(self.mass), birth_year
+        return self.id, self.name, _measure(self.height), _measure(self.mass), birth_year, self.edited
 
 
 def _measure(text: str) -> Decimal | None:

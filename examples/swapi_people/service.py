@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from examples.database import Database
+from examples.database import Database, Lifespan
 from examples.swapi_people.people import Person
 from keepfast import App, BatchError, BatchPolicy
 
 TOPIC = "swapi.people.v1"
 
 _UPSERT = """
-    INSERT INTO people (id, name, height_cm, mass_kg, birth_year) VALUES (%s, %s, %s, %s, %s)
+    INSERT INTO people (id, name, height_cm, mass_kg, birth_year, edited) VALUES (%s, %s, %s, %s, %s, %s)
     ON CONFLICT (id) DO UPDATE SET
         name = EXCLUDED.name, height_cm = EXCLUDED.height_cm, mass_kg = EXCLUDED.mass_kg,
-        birth_year = EXCLUDED.birth_year, updated_at = now()
+        birth_year = EXCLUDED.birth_year, edited = EXCLUDED.edited, updated_at = now()
+    WHERE people.edited <= EXCLUDED.edited -- a letter that is replayed late changes nothing newer
 """
 
 Row = tuple[object, ...]
@@ -30,8 +32,18 @@ def upsert_into(database: Database) -> Upsert:
     return upsert
 
 
-def make_app(upsert: Upsert) -> App:
-    app = App("swapi")
+database = Database(os.environ.get("DATABASE_URL", "postgresql://localhost/swapi"))
+
+
+@contextmanager
+def lifespan(_: App) -> Iterator[None]:
+    """The pool is open while the app runs."""
+    with database:
+        yield
+
+
+def make_app(upsert: Upsert, lifespan: Lifespan | None = None) -> App:
+    app = App("swapi", lifespan=lifespan)
 
     @app.consumer(
         TOPIC,
@@ -56,4 +68,4 @@ def make_app(upsert: Upsert) -> App:
     return app
 
 
-app = make_app(upsert_into(Database(os.environ.get("DATABASE_URL", "postgresql://localhost/swapi"))))
+app = make_app(upsert_into(database), lifespan)

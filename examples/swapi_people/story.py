@@ -19,11 +19,13 @@ PEOPLE, FEW, PAGE = 240, 110, 10
 ODD = {13: ("height", "-4"), 57: ("mass", "heavy"), 101: ("name", "")}
 """Who cannot be stored, and why: the database refuses one, the handler one, and one is no person."""
 POISON = {"cut short": b'{"name": "Lu', "a list": b"[1, 2]", "no url": b'{"name": "No url"}'}
+EDITED = "2014-12-20T21:17:56.891000Z"
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 
 def person(number: int) -> dict[str, str]:
     fields = {"url": f"https://swapi.dev/api/people/{number}/", "name": f"Person {number}", "height": "172"}
+    fields["edited"] = EDITED
     fields |= {"mass": "1,358" if number % 7 == 0 else "unknown" if number % 5 == 0 else "77", "birth_year": "19BBY"}
     return fields | dict([ODD[number]] if number in ODD else [])
 
@@ -82,6 +84,8 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     until(lambda: service.check() and rows(database, count)[0][0] > 0, "a person is stored")
     service.kill()
     service.start()
+    old = person(1) | {"name": "Former name", "edited": "2014-01-01T00:00:00.000000Z"}
+    stage.send(TOPIC, [("1", json.dumps(old).encode())])
     stage.until_read(service, (GROUP, TOPIC))
     account.check("the service did not end cleanly", right=service.stop() == 0)
 
