@@ -11,11 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
 
 import confluent_kafka
+from fastavro import parse_schema, schemaless_writer
 
 from bench import cards, rolling
-from bench.contenders import OUTPUT
+from bench.contenders import AVRO, OUTPUT
 from bench.measure import Measured
 from keepfast.testing import KafkaBroker
 
@@ -70,6 +73,11 @@ MIDDLEWARE = Workload(
         Row("keepfast_provider", "small", 500_000),
     ),
 )
+SCHEMAS = Workload(
+    "schemas",
+    "100,000 Avro records with a schema id, 4 partitions, a dataclass for each; the same deserializer in both",
+    (Row("raw_avro", "avro", 100_000), Row("keepfast_avro", "avro", 100_000, 0.85)),
+)
 W2_ONE = Workload(
     "w2",
     "commit after every record, confirmed; 1 partition",
@@ -94,6 +102,7 @@ ONCE = Workload(
     "50,000 records, an output for each: acknowledged before the commit, beside it in one transaction with it",
     (Row("keepfast_sends", "small", 50_000), Row("keepfast_once", "small", 50_000)),
 )
+PARSED = parse_schema(json.loads(AVRO))
 COUNTS = (1, 2, 4, 16, 128, 512)
 PARTITIONS = tuple(
     Workload(
@@ -106,14 +115,16 @@ PARTITIONS = tuple(
     )
     for count in COUNTS
 )
-WORKLOADS = (W1, SEE, MIDDLEWARE, *PARTITIONS, W2_ONE, W2_FOUR, W3, ONCE)
+WORKLOADS = (W1, SEE, MIDDLEWARE, SCHEMAS, *PARTITIONS, W2_ONE, W2_FOUR, W3, ONCE)
 
 
 def main() -> int:
     """Command line: which workloads, how often."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "workloads", nargs="*", help="w1, see, middleware, partitions, w2, w3, w7, once, cards; all if none is named"
+        "workloads",
+        nargs="*",
+        help="w1, see, middleware, schemas, partitions, w2, w3, w7, once, cards; none: all",
     )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
     parser.add_argument("--json", action="store_true", help="one JSON line per contender")
@@ -164,10 +175,20 @@ def _records(topic: str) -> Iterator[tuple[bytes, bytes]]:
     if topic.startswith("of-"):
         count, keys = 500_000, 10_000  # keys enough for 512 partitions
     else:
-        count, keys = {"small": (500_000, 1000), "keys": (20_000, 1000)}.get(topic, (5_000, 100))
+        counts = {"small": (500_000, 1000), "keys": (20_000, 1000), "avro": (100_000, 1000)}
+        count, keys = counts.get(topic, (5_000, 100))
+    write = _avro if topic == "avro" else lambda fields: json.dumps(fields).encode()
     for number in range(count):
         key = f"key-{number % keys}"
-        yield key.encode(), json.dumps({"key": key, "n": number, "pad": "x" * 160}).encode()
+        yield key.encode(), write({"key": key, "n": number, "pad": "x" * 160})
+
+
+def _avro(fields: dict[str, Any]) -> bytes:
+    """With the id 1."""
+    stream = BytesIO(b"\0\0\0\0\1")
+    stream.seek(5)
+    schemaless_writer(stream, PARSED, fields)
+    return stream.getvalue()
 
 
 def _run(workload: Workload, brokers: str, repeat: int, *, as_json: bool) -> list[str]:

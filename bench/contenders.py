@@ -6,21 +6,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import json
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import confluent_kafka
+import msgspec
 
 from bench.measure import Measured, OrderCheck, Stopwatch
-from keepfast import App, Context, Provide
-from keepfast.app.assembly import assemble_app, specs_of
+from keepfast import App, Avro, Context, Provide
+from keepfast.app.assembly import assemble_app, decoding_of, specs_of
+from keepfast.app.schemas import AppSchemas
 from keepfast.core.policies import CommitPolicy
 from keepfast.http.client import fetch
 from keepfast.http.local_app import AppServer
+from keepfast.kafka.registry import Registry, RegistryConnection
 from keepfast.telemetry import logs
 from keepfast.wiring.assembly import Assembly
 
@@ -159,6 +165,67 @@ def keepfast_provider(brokers: str, topic: str, records: int) -> Measured:
     return _keepfast(brokers, topic, records, no_op_with_session, commit=commit, idempotent=True, middleware=[around])
 
 
+@dataclass
+class Small:
+    """What the records of the topic `avro` become."""
+
+    key: str
+    n: int
+    pad: str
+
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Small",
+        "fields": [
+            {"name": "key", "type": "string"},
+            {"name": "n", "type": "long"},
+            {"name": "pad", "type": "string"},
+        ],
+    }
+)
+REGISTRY = "mock://bench"
+
+
+def take_small(value: Small) -> None:
+    """The handler of Avro records."""
+
+
+def _registry() -> Registry:
+    """In memory, with the schema under the id that the records have: 1."""
+    registry = Registry(RegistryConnection(url=REGISTRY))
+    registry.put("avro-value", AVRO, "avro")
+    return registry
+
+
+def raw_avro(brokers: str, topic: str, records: int) -> Measured:
+    """`consume(1000)`, the client's deserializer, and the same type; one commit at the end."""
+    read, convert = _registry().deserializer(Avro(), None), functools.partial(msgspec.convert, type=Small)
+    client, watch, seen = _client(brokers, tuned=True), Stopwatch(), 0
+    client.subscribe([topic])
+    while seen < records:
+        batch = client.consume(1000, 0.1)
+        if batch and not watch.running:
+            watch.start()
+        for message in batch:
+            value = message.value()
+            if message.error() is None and value is not None:
+                take_small(convert(read(value, topic, ())))
+                seen += 1
+    client.commit(asynchronous=False)
+    measured = watch.stop(records)
+    client.close()
+    return measured
+
+
+def keepfast_avro(brokers: str, topic: str, records: int) -> Measured:
+    """The same with `schema=Avro()`."""
+    _registry()
+    commit = CommitPolicy(mode="interval")
+    return _keepfast(brokers, topic, records, take_small, schema=Avro(), commit=commit, idempotent=True)
+
+
 def keepfast_key(brokers: str, topic: str, records: int) -> Measured:
     return _keepfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
 
@@ -216,10 +283,13 @@ def _keepfast(
     traced: bool = False,
     **options: Any,
 ) -> Measured:
-    app = App("bench", kafka={"brokers": brokers}, health={"port": 0, "enabled": scraped}, tracing={"enabled": traced})
+    serves = {"port": 0, "enabled": scraped}
+    app = App("bench", kafka={"brokers": brokers}, registry=REGISTRY, health=serves, tracing={"enabled": traced})
     app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)
     settings = app.settings(environ={})
-    assembled = assemble_app(specs_of(app.chosen(), settings), settings, wait=False)
+    chosen = app.chosen()
+    schemas = AppSchemas(settings, {}, [decoding_of(consumer, settings) for consumer in chosen])
+    assembled = assemble_app(specs_of(chosen, settings, schemas=schemas), settings, wait=False)
     measured: list[Measured] = []
     threading.Thread(target=_watch, args=(assembled, records, check, measured), daemon=True).start()
     with AppServer(settings) as serving:
@@ -266,6 +336,8 @@ CONTENDERS = {
         keepfast_traced,
         keepfast_middleware,
         keepfast_provider,
+        raw_avro,
+        keepfast_avro,
         keepfast_key,
         keepfast_each,
         keepfast_async,

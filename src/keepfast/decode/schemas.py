@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, RegistryError, SchemaPending, Signal
 from keepfast.core.records import Headers, Message, read_headers
-from keepfast.core.schemas import JsonSchema, Protobuf, Schema, SchemaRef, frame_of, id_in, name_of
+from keepfast.core.schemas import ID_BYTES, JsonSchema, Protobuf, Schema, SchemaRef, frame_of, id_in, name_of
 from keepfast.decode.annotation import Tombstones, converter_for, members_of, on_null, type_name
 from keepfast.decode.failures import (
     DECODE_FAILED,
@@ -162,7 +162,12 @@ class SchemaDecoder:
         value = message.value()
         if value is None:
             return self._null()
-        return self.read(value, read_headers(message))
+        headers = read_headers(message)
+        if not headers:  # the shortest way, for most records: a known id in the value
+            read = self._readers.get(value[:ID_BYTES])
+            if read is not None:
+                return read(value, headers)
+        return self.read(value, headers)
 
     def read(self, value: bytes, headers: Headers) -> Any:
         """Raises DecodeError, Discard and SchemaPending."""
