@@ -77,8 +77,10 @@ def writers(registry: SchemaRegistryServer, topics: dict[str, str]) -> Iterator[
         old(0), new(0)  # registers them
         made[form] = (old, new)
     registry.login = login
-    yield made
-    client.close()
+    try:
+        yield made
+    finally:
+        client.close()
 
 
 @pytest.mark.parametrize("away_s", [1.5, pytest.param(10.0, marks=pytest.mark.long)])
@@ -137,7 +139,7 @@ def test_records_of_three_formats_wait_for_the_registry(kafka: TopicAdmin, topic
                 lambda: all(client.is_committed(f"schemas.of_{form}", topics[form], 3 * COUNT) for form in topics),
                 "all are committed",
             )
-            assert not any(held())
+            wait_until(lambda: not any(held()), "no consumer is held any more")
             asked = Counter(request for request in registry.requests[before:] if "/schemas/ids/" in request)
     assert set(seen.values()) == {1}  # each once, in its first attempt
     assert {note for _, number, note in seen if COUNT <= number < 2 * COUNT} == {"new"}
