@@ -16,6 +16,7 @@ from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka import KafkaSink, Producing, sink_properties
 from keepfast.testing.broker import KafkaBroker
 from tests.support.members import connection
+from tests.support.new_leader import LateLeader
 from tests.support.waiting import DEADLINE_S, wait_until
 
 Answer = Receipt | SinkError
@@ -36,6 +37,19 @@ def _note(answers: dict[T, list[Answer]], key: T, answer: Answer) -> None:
 
 def _wake(event: threading.Event, _: Answer) -> None:
     event.set()
+
+
+def behind(late: LateLeader, **other: int) -> list[Answer]:
+    """What becomes of three batches of one record each."""
+    answers: dict[int, list[Answer]] = {}
+    sink = KafkaSink(sink_properties(connection(late.address)) | {"batch.num.messages": 1, **other})
+    for number in range(3):
+        sink.send(Outgoing(late.topic, b"%d" % number, partition=0), partial(_note, answers, number))
+    wait_until(lambda: len(answers) == 3, "each has its answer")
+    sink.close(5.0)
+    late.close()
+    assert late.refused == 1
+    return [answer for number in range(3) for answer in answers[number]]
 
 
 def narrow(kafka: KafkaBroker, records: int) -> KafkaSink:
@@ -160,6 +174,23 @@ def test_properties_that_the_client_does_not_take_are_an_answer() -> None:
     KafkaSink({"no.such.property": 1}).send(Outgoing("t", b"v"), answers.append)
     assert isinstance(answers[0], SinkError)
     assert answers[0].fault is Fault.FATAL
+
+
+def test_a_first_batch_that_comes_before_its_partition_has_a_leader_is_sent_again(
+    kafka: KafkaBroker, topic: Topic
+) -> None:
+    late = LateLeader(kafka.bootstrap, topic())
+    assert behind(late) == [Receipt(late.topic, 0, offset) for offset in range(3)]
+
+
+def test_a_record_that_is_reported_as_delivered_without_a_place_is_not_delivered(
+    kafka: KafkaBroker, topic: Topic
+) -> None:
+    late = LateLeader(kafka.bootstrap, topic())
+    first, *others = behind(late, **{"max.in.flight": 5})
+    assert isinstance(first, SinkError)
+    assert (first.code, first.fault) == ("UNCONFIRMED", Fault.RETRY)
+    assert others == [Receipt(late.topic, 0, 0), Receipt(late.topic, 0, 1)], "these are there, and the first is not"
 
 
 def test_many_threads_may_send(topic: Topic, sink: KafkaSink) -> None:

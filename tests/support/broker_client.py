@@ -41,7 +41,9 @@ class Client:
         if self._producer is None:
             large = {"message.max.bytes": 100_000_000, "queue.buffering.max.kbytes": 400_000}
             # Idempotent: a batch that is sent again does not land behind those that came after it.
-            safe = {"enable.idempotence": True, "linger.ms": 1}
+            # One at a time: of a new partition, a broker that is not its leader yet may refuse the first batch and take
+            # the second, after which the first is taken for a duplicate, and its records are nowhere.
+            safe = {"enable.idempotence": True, "linger.ms": 1, "max.in.flight": 1}
             self._producer = Producer({"bootstrap.servers": self.broker.bootstrap, **safe, **large, **QUIET})
         return self._producer
 

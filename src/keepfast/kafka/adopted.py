@@ -27,18 +27,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from keepfast.core.errors import ConfigError, Fault, SinkError, SourceError
 from keepfast.core.ports import Delivery, Listener, Position, Sink, Source
-from keepfast.core.records import Outgoing, Receipt, TopicPartition
+from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.kafka.faults import error_in, sink_error
 from keepfast.kafka.places import ClientPlace, names_of, translated
 from keepfast.kafka.producer_worker import ProducerWorker, Sending
-from keepfast.kafka.sink import closed, notify
+from keepfast.kafka.sink import closed, notify, receipt
 from keepfast.kafka.source import KafkaSource
 
 _sink_log = logging.getLogger("keepfast.kafka.sink")
@@ -94,7 +94,7 @@ class AdoptedSink:
     ) -> None:
         topic = one.outgoing.topic
         if isinstance(report, confluent_kafka.Message):
-            notify(one.delivered, Receipt(topic, cast(int, report.partition()), cast(int, report.offset())))
+            notify(one.delivered, receipt(topic, report))
         elif isinstance(report, KafkaError) and report.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
             notify(one.delivered, closed(topic) if worker.fatal is None else _send_error(topic, worker.fatal))
         else:

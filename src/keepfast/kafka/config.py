@@ -122,6 +122,10 @@ def sink_properties(connection: Connection, producing: Producing | None = None) 
     }
     fixed: Properties = {
         "enable.idempotence": True,
+        # One at a time: a partition that is new to the producer takes any sequence number first. If its broker becomes
+        # the leader between two batches, the first is refused and the second is taken, and the client reports both as
+        # delivered. In order, too.
+        "max.in.flight": 1,
         "acks": "all",
         "partitioner": "murmur2_random",
         "message.max.bytes": MAX_RECORD_BYTES,

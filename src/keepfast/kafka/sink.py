@@ -120,7 +120,7 @@ class KafkaSink:
         """On the worker's thread: the outcome of a record."""
         topic = one.outgoing.topic
         if isinstance(report, confluent_kafka.Message):
-            notify(one.delivered, Receipt(topic, cast(int, report.partition()), cast(int, report.offset())))
+            notify(one.delivered, receipt(topic, report))
             return
         error = report if isinstance(report, KafkaError) else None
         purged = error is not None and error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
@@ -132,6 +132,18 @@ class KafkaSink:
             self._send(one, unbatched=True)
         else:
             notify(one.delivered, sink_error(f"send to {topic}", worker.fatal if purged and worker.fatal else report))
+
+
+def receipt(topic: str, report: confluent_kafka.Message) -> Receipt | SinkError:
+    """Where the broker has put a record. The client also reports records as delivered without a place, because a later
+    one of the partition was: of a partition that is new to the producer, the broker may have refused the first batch
+    and taken the second. So only a place is a confirmation.
+    """
+    offset = report.offset()
+    if offset is None or offset < 0:
+        text = f"Could not send to {topic}: the client reported the record as delivered, and not where."
+        return SinkError(text, fault=Fault.RETRY, code="UNCONFIRMED")
+    return Receipt(topic, cast(int, report.partition()), offset)
 
 
 def closed(topic: str) -> SinkError:
