@@ -10,7 +10,7 @@ import base64
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 Headers = list[tuple[str, bytes | None]]
@@ -184,6 +184,78 @@ def binary(rng: random.Random) -> tuple[bytes, bytes, Headers]:
     return b"k", b"\x0a\x03abc" + rng.choice(lengths) + number + behind + b"\x05hello", []
 
 
+def encoded(rng: random.Random) -> tuple[bytes, bytes, Headers]:
+    """As forms, URLs and pages write it."""
+    number = card(rng)
+    spaced = " ".join(grouped(rng, number).replace("-", " ").split())
+    kinds = (
+        "pan=" + "".join(f"%{ord(one):02X}" for one in number),
+        "n=" + spaced.replace(" ", "%20"),
+        "n=" + spaced.replace(" ", "%2520"),
+        "n=" + spaced.replace(" ", "%C2%A0"),
+        "n=" + spaced.replace(" ", "+"),
+        f"text=thanks%0A{number}%0A",
+        "<b>" + spaced.replace(" ", "&nbsp;") + "</b>",
+        "<b>" + "".join(f"&#{ord(one)};" for one in number) + "</b>",
+        "<b>" + "".join(f"&#x{ord(one):x};" for one in number) + "</b>",
+    )
+    return b"k", rng.choice(kinds).encode(), []
+
+
+def underscored(rng: random.Random) -> tuple[bytes, bytes, Headers]:
+    return record(rng, note=grouped(rng, card(rng)).replace(" ", "_").replace("-", "_"))
+
+
+def track_2(rng: random.Random) -> tuple[bytes, bytes, Headers]:
+    letter = rng.choice("Dd")
+    expiry = f"{rng.randint(26, 35)}{rng.randint(1, 12):02}"
+    return record(rng, track2=f"{card(rng)}{letter}{expiry}101{digits(rng, 10)}F")
+
+
+def scientific(rng: random.Random) -> tuple[bytes, bytes, Headers]:
+    """As Java prints a floating-point number, with trailing zeros left out."""
+    number = with_check(rng, "4", 16)
+    fraction = number[1:].rstrip("0").ljust(12, "0")
+    value = json.dumps(order(rng)).encode()[:-1] + f', "pan": {number[0]}.{fraction}E15}}'.encode()
+    return b"k", value, []
+
+
+def signed(rng: random.Random) -> tuple[bytes, bytes, Headers]:
+    """A rare length below a name that says what it is."""
+    name = rng.choice(("primaryAccountNumber", "dpan", "fpan", "acctNum", "acct_num", "cardno", "card_no", "cardNbr"))
+    return record(rng, **{name: rare_card(rng)})
+
+
+def traced(rng: random.Random) -> tuple[bytes, bytes, Headers]:
+    """Ids of tracing are numbers, those of Datadog decimal ones."""
+    key, value, headers = record(rng)
+    trace, span = rng.getrandbits(128), rng.getrandbits(64)
+    more: Headers = [
+        ("traceparent", f"00-{trace:032x}-{span:016x}-01".encode()),
+        ("b3", f"{trace:032x}-{span:016x}-1".encode()),
+        ("x-b3-traceid", f"{trace:032x}".encode()),
+        ("X-B3-SpanId", digits(rng, 16).encode()),
+        ("x-datadog-trace-id", str(rng.getrandbits(63)).encode()),
+        ("x-datadog-parent-id", digits(rng, rng.randint(16, 19)).encode()),
+        ("sentry-trace", f"{trace:032x}-{digits(rng, 16)}-1".encode()),
+    ]
+    return key, value, [*headers, *rng.sample(more, 3)]
+
+
+def below_a_card(rng: random.Random) -> tuple[bytes, bytes, Headers]:
+    """Numbers of their own in an object that is called after a card."""
+    fields = {
+        "phone": "49" + digits(rng, 11),
+        "ean": article(rng, ("40", "45", "50", "59"), 13),
+        "ticks": rng.randrange(638_000_000_000_000_000, 640_000_000_000_000_000),
+        "id": rng.randrange(4 * 10**12, 5 * 10**12),
+        "customerId": with_check(rng, "4", 13),
+        "createdAt": rng.randrange(1_500_000_000_000, 1_900_000_000_000),
+    }
+    name = rng.choice(list(fields))
+    return record(rng, **{rng.choice(("card", "cardHolder", "credit_card", "paymentCard")): {name: fields[name]}})
+
+
 def iban(rng: random.Random) -> str:
     country, size = rng.choice((("DE", 18), ("ES", 20), ("PL", 24), ("BE", 12), ("FI", 14), ("AT", 16), ("DK", 14)))
     account = digits(rng, size)
@@ -220,6 +292,7 @@ def _tracking(rng: random.Random) -> str:
     )
 
 
+WRITTEN: Final = "card, written: "
 KINDS: Final[tuple[Kind, ...]] = (
     Kind("card, solid in a field", 90, True, lambda rng: record(rng, **{rng.choice(_CARD_FIELDS): card(rng)})),
     Kind("card, as a JSON number", 20, True, lambda rng: record(rng, pan=int(card(rng)))),
@@ -233,8 +306,22 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind("card, text in binary", 20, True, binary),
     Kind("card, rare length, signed", 10, True, lambda rng: record(rng, card_number=rare_card(rng))),
     Kind("card, rare length, no sign", 10, True, lambda rng: record(rng, reference=rare_card(rng))),
+    Kind(f"{WRITTEN}URL, form or HTML", 30, True, encoded),
+    Kind(f"{WRITTEN}track 2 with a D", 10, True, track_2),
+    Kind(f"{WRITTEN}pan_", 10, True, lambda rng: record(rng, ref=f"pan_{card(rng)}")),
+    Kind(f"{WRITTEN}underscores", 10, True, underscored),
+    Kind(f"{WRITTEN}scientific", 10, True, scientific),
+    Kind(f"{WRITTEN}rare length, sign words", 10, True, signed),
+    Kind("headers: tracing", 30, False, traced),
+    Kind("ids: below a card", 30, False, below_a_card),
+    Kind(
+        "ids: ticks of .NET",
+        15,
+        False,
+        one("at", lambda rng: rng.randrange(638_900_000_000_000_000, 639_400_000_000_000_000)),
+    ),
     Kind("plain order", 300, False, record),
-    Kind("token", 20, False, lambda rng: record(rng, card=rng.choice(("tok_", "pan_")) + card(rng))),
+    Kind("token", 20, False, lambda rng: record(rng, card=rng.choice(("tok_", "pm_")) + card(rng))),
     Kind("time in ms", 30, False, one("ts", lambda rng: rng.randrange(1_500_000_000_000, 1_900_000_000_000))),
     Kind("time in µs", 15, False, one("ts", lambda rng: rng.randrange(15 * 10**14, 19 * 10**14))),
     Kind("time in ns", 15, False, one("ts", lambda rng: rng.randrange(15 * 10**17, 19 * 10**17))),
@@ -258,8 +345,8 @@ KINDS: Final[tuple[Kind, ...]] = (
 )
 
 
-def samples(count: int, seed: int = 7) -> Iterator[Sample]:
+def samples(count: int, seed: int = 7, *, kinds: Sequence[Kind] = KINDS) -> Iterator[Sample]:
     rng = random.Random(seed)
-    weights = [kind.weight for kind in KINDS]
-    for kind in rng.choices(KINDS, weights, k=count):
+    weights = [kind.weight for kind in kinds]
+    for kind in rng.choices(kinds, weights, k=count):
         yield Sample(kind.name, kind.holds_card, *kind.make(rng))

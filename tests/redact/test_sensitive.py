@@ -9,6 +9,7 @@ import pytest
 
 from keepfast.core.errors import ConfigError, Discard
 from keepfast.core.records import Headers
+from keepfast.redact.cards import mask_cards
 from keepfast.redact.sensitive import PAN_DETECTED, TEST_NUMBERS, CardFinding, CardNumbers, SensitiveData
 
 VISA = "4111111111111111"
@@ -229,3 +230,54 @@ def test_a_name_that_looks_like_a_value_is_not_printed(name: str) -> None:
     header = CardNumbers().scan(None, None, [(name, b"4111111111111111")])
     assert header is not None
     assert header.header == f"[a name of {len(name)} characters]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pan=" + "".join(f"%{ord(one):02x}" for one in VISA),
+        "pan=" + "".join(f"%25{ord(one):02x}" for one in VISA),
+        "n=4111%201111%201111%201111",
+        "n=4111%C2%A01111%C2%A01111%C2%A01111",
+        "n=" + "".join(f"%EF%BC%{0x90 + int(one):X}" for one in VISA),
+        f"text=thanks%0A{VISA}%0A",
+        "n=4111+1111+1111+1111",
+        "n=3782+822463+10005",
+        "<b>4111&nbsp;1111&nbsp;1111&nbsp;1111</b>",
+        "<b>4111&amp;nbsp;1111&amp;nbsp;1111&amp;nbsp;1111</b>",
+        "".join(f"&#{ord(one)};" for one in VISA),
+        "".join(f"&#x{ord(one):x};" for one in VISA),
+        f"{VISA}D27121010000",
+        f"{VISA}d2712",
+        f"pan_{VISA}",
+        "4111_1111_1111_1111",
+        "4.111111111111111E15",
+        "4.111111111111111e+15",
+        *(
+            json.dumps({name: VISA_13})
+            for name in ("primaryAccountNumber", "dpan", "fpan", "acctNum", "cardno", "cardNr")
+        ),
+    ],
+)
+def test_the_forms_that_payment_companies_know_are_found_and_masked(text: str) -> None:
+    assert scan(text.encode())
+    assert "1111" not in mask_cards(text)
+
+
+def test_headers_of_tracing_are_not_scanned() -> None:
+    for name in ("traceparent", "b3", "X-B3-TraceId", "x-datadog-trace-id", "x-datadog-parent-id", "sentry-trace"):
+        assert scan(headers=((name, VISA.encode()),)) is None
+    assert scan(headers=(("x-customer", VISA.encode()),))
+
+
+@pytest.mark.parametrize("name", ["phone", "ean", "ticks", "id", "customerId", "created_at"])
+def test_a_number_of_its_own_does_not_inherit_the_sign_of_its_parent(name: str) -> None:
+    assert scan({"card": {name: VISA_13}}) is None
+    assert scan({"card": {"number": VISA_13}})
+    assert scan({f"card_{name}": VISA_13})
+
+
+def test_ticks_of_this_year_are_no_card() -> None:
+    start = 639_050_000_000_000_000
+    assert not [at for at in range(start, start + 1_000) if scan({"at": at})]
+    assert any(scan({"card": at}) for at in range(start, start + 20))

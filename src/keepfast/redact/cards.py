@@ -1,10 +1,11 @@
 r"""Card numbers: folding of digits, issuer ranges, candidates in bytes, and masking in text.
 
 *Folding* replaces other ways to write a digit, a space or a dash by the plain one: every decimal digit of Unicode
-(full-width, Arabic, Devanagari, …), its spaces and dashes, and `\u0034` escapes of JSON with any number of backslashes
-(JSON inside a JSON string has more of them). Zero-width characters are removed: they come with a number that is copied
-from a page, and hide it from the eye and from a plain search. Everything else is unchanged, so structure (quotes,
-brackets) is neither created nor lost.
+(full-width, Arabic, Devanagari, …), its spaces and dashes, `\u0034` escapes of JSON with any number of backslashes
+(JSON inside a JSON string has more of them), `%34` of URLs and forms, also encoded twice (`%2534`), a `+` between
+groups of digits, which is a space in a form, and entities of HTML (`&#52;`, `&nbsp;`). Zero-width characters are
+removed: they come with a number that is copied from a page, and hide it from the eye and from a plain search.
+Everything else is unchanged, so structure (quotes, brackets) is neither created nor lost.
 
 *Issuer ranges* are wide on purpose: a missed card leaks, so a range is listed whole even if not all of it is in use.
 Each names the lengths that its cards really have (*usual*) and those that its rules allow but hardly any card has
@@ -14,12 +15,15 @@ article number than a Visa card), so the detector needs further evidence for the
 *Candidates* are digits in folded bytes that may be a card number. The search is linear: every pattern is bounded or
 starts once per run. A candidate is
 - *solid*: 13 to 19 digits with no digit beside them (so nothing inside a longer run of digits);
-- *grouped* as cards are printed (4-4-4-4, 4-6-5, …) by one space, dash or dot, also among other groups (`… 12/27`);
+- *grouped* as cards are printed (4-4-4-4, 4-6-5, …) by one space, dash, dot or underscore, also among other groups
+  (`… 12/27`);
 - *irregular*: a whole chain of groups, each separated by one space or one dash, 13 to 19 digits together;
+- *scientific*: 13 digits or more with an exponent, as a program writes that took the number for a floating-point one;
 - *prefixed*: in binary data (Avro, Protobuf, MessagePack, CBOR), as many digits as the byte before them says, because
   there the byte after a text may be a letter or a digit by chance.
 It has a valid check digit and is in an issuer's range, and none of these is true: a letter touches it (ids, hashes,
-base64), a `+` precedes it (phones), it is the fraction of a decimal number, or part of a UUID or of a valid IBAN.
+base64; but not the D before the expiry date in the second track of a magnetic stripe), a `+` precedes it (phones), it
+is the fraction of a decimal number, or part of a UUID or of a valid IBAN.
 
 *Masking* is wider than detection, because a false positive costs nothing there. It masks what the detector would
 accept, including rare lengths and tokens; any 13 to 19 digits in one run with a valid check digit, from any issuer,
@@ -40,9 +44,23 @@ from typing import Final, NamedTuple
 _SPACES: Final = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
 _DASHES: Final = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _NO_WIDTH: Final = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
-_ODD: Final = re.compile(
-    rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d|(?<!\\)\\++u(?P<escaped>[0-9a-fA-F]{{4}})"
+_HEX: Final = "[0-9a-fA-F]"
+_NEXT: Final = rf"%(?:25)*+[89abAB]{_HEX}"
+_PERCENT: Final = rf"%(?:25)*+(?:[0-7]{_HEX}|[cdCD]{_HEX}{_NEXT}|[eE]{_HEX}(?:{_NEXT}){{2}}|[fF][0-4](?:{_NEXT}){{3}})"
+"""One character of UTF-8 in percent encoding, once or several times."""
+_ENTITIES: Final = {
+    **dict.fromkeys(("nbsp", "ensp", "emsp", "thinsp", "numsp", "puncsp", "hairsp"), " "),
+    **dict.fromkeys(("ndash", "mdash", "minus", "hyphen", "dash", "horbar"), "-"),
+    **dict.fromkeys(("shy", "zwj", "zwnj", "lrm", "rlm"), ""),
+}
+_ENTITY: Final = (
+    rf"&(?:amp;)*+(?:\#(?P<decimal>[0-9]{{1,7}})|\#[xX](?P<hex>{_HEX}{{1,6}})|(?P<entity>{'|'.join(_ENTITIES)}));"
 )
+_ODD: Final = re.compile(
+    rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d|(?<!\\)\\++u(?P<escaped>{_HEX}{{4}})"
+    rf"|(?P<percent>{_PERCENT})|{_ENTITY}|(?<=[0-9]{{4}})(?P<plus>\+)(?=[0-9]{{3}})"
+)
+_PERCENT_BYTE: Final = re.compile(rf"%(?:25)*+({_HEX}{{2}})")
 _IS_SPACE: Final = re.compile(f"[ {_SPACES}]")
 _IS_DASH: Final = re.compile(f"[{_DASHES}-]")
 _IS_NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
@@ -52,9 +70,27 @@ _IS_NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
 _ODD_ESCAPE: Final = re.compile(
     rb"\\u(?:00[23aA]|0[6-9a-fA-F]|1[0-9]|20[0-6]|2212|3000|[aA][6-9abAB]|[fF][eEfF]|[0-9a-fA-F]{4}[0-9])"
 )
+# The same for URLs and HTML: an escape of a digit, or one beside a digit.
+_ODD_IN_URL: Final = re.compile(
+    rb"%(?:25)*+(?:3[0-9]|[dD][9bB]%|[eE][0-9a-fA-F]%|[fF]0%|[0-9a-fA-F]{2}[0-9])|[0-9]{3}%(?:25)*+[0-9a-fA-F]{2}"
+    rb"|[0-9]{4}\+[0-9]{3}"
+)
+_ODD_ENTITY: Final = re.compile(
+    rb"&(?:amp;)*+\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[0-9]&|&[a-z#0-9]++;[0-9]"
+)
 _ODD_CHARACTER: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d")
 _BACKSLASH: Final = 92
+_PERCENT_SIGN: Final = 37
+_PLUS: Final = 43
+_AMPERSAND: Final = 38
 _ASCII: Final = bytes(range(128))
+
+
+# Where a card number may be: digits, gaps and what may be folded to them, 13 of them or more.
+_FOLDABLE: Final = re.compile(
+    rb"(?:[0-9 ._+-]|[\x80-\xff]|(?<!\\)\\++u[0-9a-fA-F]{4}|%(?:25)*+[0-9a-fA-F]{2}"
+    rb"|&(?:amp;)*+(?:\#[0-9a-fA-FxX]{1,8}|[a-z]{3,6});){13,}+"
+)
 
 
 class Folded(NamedTuple):
@@ -78,38 +114,46 @@ def needs_folding(data: bytes) -> bool:
         beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
         if _ODD_CHARACTER.search(beyond_ascii) is not None:
             return True
-    return _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None
+    if _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None:
+        return True
+    if (_PERCENT_SIGN in data or _PLUS in data) and _ODD_IN_URL.search(data) is not None:
+        return True
+    return _AMPERSAND in data and _ODD_ENTITY.search(data) is not None
 
 
 def fold(data: bytes) -> Folded:
     """`data` with plain digits and gaps. Never raises; bytes that are not UTF-8 are unchanged."""
     if not needs_folding(data):
         return Folded(data)
-    text = data.decode("utf-8", "surrogateescape")
     pieces: list[bytes] = []
     here: list[int] = [0]
     there: list[int] = [0]
-    folded_bytes = original_bytes = done = 0
-    for odd in _ODD.finditer(text):
-        before = text[done : odd.start()].encode("utf-8", "surrogateescape")
-        plain = _plain(odd).encode("utf-8", "surrogateescape")
-        pieces += (before, plain)
-        folded_bytes += len(before)
-        original_bytes += len(before)
-        here.append(folded_bytes)
-        there.append(original_bytes)
-        folded_bytes += len(plain)
-        original_bytes += len(odd[0].encode("utf-8", "surrogateescape"))
-        here.append(folded_bytes)
-        there.append(original_bytes)
-        done = odd.end()
-    pieces.append(text[done:].encode("utf-8", "surrogateescape"))
+    folded_bytes = done = 0
+    for area in _FOLDABLE.finditer(data):
+        text = area[0].decode("utf-8", "surrogateescape")
+        text_done, at = 0, area.start()
+        for odd in _ODD.finditer(text):
+            at += len(text[text_done : odd.start()].encode("utf-8", "surrogateescape"))
+            text_done = odd.end()
+            before, plain = data[done:at], _plain(odd).encode("utf-8", "surrogateescape")
+            pieces += (before, plain)
+            folded_bytes += len(before)
+            here.append(folded_bytes)
+            there.append(at)
+            folded_bytes += len(plain)
+            at = done = at + len(odd[0].encode("utf-8", "surrogateescape"))
+            here.append(folded_bytes)
+            there.append(done)
+    pieces.append(data[done:])
     return Folded(b"".join(pieces), (here, there))
 
 
 def _plain(odd: re.Match[str]) -> str:
-    escaped = odd["escaped"]
-    character = odd[0] if escaped is None else chr(int(escaped, 16))
+    if odd["plus"]:
+        return " "
+    if odd["entity"]:
+        return _ENTITIES[odd["entity"]]
+    character = _character(odd)
     digit = unicodedata.decimal(character, None)
     if digit is not None:
         return str(digit)
@@ -121,6 +165,16 @@ def _plain(odd: re.Match[str]) -> str:
         return ""
     # A quote or a backslash would look like structure, and half of a surrogate pair is no character: a neutral one.
     return character if character.isprintable() and character not in "\"'\\" else "?"
+
+
+def _character(odd: re.Match[str]) -> str:
+    """The character that an escape stands for."""
+    if odd["percent"]:
+        return bytes.fromhex("".join(_PERCENT_BYTE.findall(odd[0]))).decode("utf-8", "replace")[:1]
+    code = int(odd["escaped"] or odd["hex"] or "0", 16) or int(odd["decimal"] or 0)
+    if not code:
+        return odd[0][:1]
+    return chr(code) if code < 0x110000 else "?"
 
 
 MIN_DIGITS: Final = 13
@@ -160,7 +214,9 @@ def _ranges() -> tuple[_Range, ...]:
         ("UkrCard", "604001-604200", _16, _17_TO_19),
         ("Dankort", "5019", _16, frozenset()),
         ("Bancontact", "6703", frozenset({17}), _ANY - {17}),
-        ("Maestro", "5018 5020 5038 5612 5893 6304 6390 6759 6761-6763", _USUAL_MAESTRO, _ANY - _USUAL_MAESTRO),
+        # 18 digits that start with 639 are more often a time: ticks of .NET, 100 ns since the year 1.
+        ("Maestro", "6390", _USUAL_MAESTRO - {18}, _ANY - _USUAL_MAESTRO | {18}),
+        ("Maestro", "5018 5020 5038 5612 5893 6304 6759 6761-6763", _USUAL_MAESTRO, _ANY - _USUAL_MAESTRO),
         ("Mir", "2200-2204", _16_TO_19, frozenset()),
         ("UzCard", "8600 5614", _16, frozenset()),
         ("Humo", "9860", _16, frozenset()),
@@ -217,25 +273,28 @@ def luhn(digits: bytes) -> bool:
     return total % 10 == 0
 
 
-_GAPS: Final = b" .-"
+_GAPS: Final = b" ._-"
 _SHADOW: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _RUN: Final = b"0" * MIN_DIGITS
 
 # Areas of digits and gaps, searched in a copy of the data in which every digit is 0, so that one byte finds the start.
-_AREA: Final = re.compile(rb"0[0 .-]{12,}+")
+_AREA: Final = re.compile(rb"0[0 ._-]{12,}+")
 _ZEROS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _SOLID: Final = re.compile(rb"(?<![0-9])[0-9]{13,19}(?![0-9])")
 # Lookaheads, so that groups before a card do not consume its first groups.
 _FOURS: Final = re.compile(
-    rb"(?<![0-9])(?=([0-9]{4}([ .-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,4})(?![0-9])(\2[0-9]{1,3}(?![0-9]))?)"
+    rb"(?<![0-9])(?=([0-9]{4}([ ._-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,4})(?![0-9])(\2[0-9]{1,3}(?![0-9]))?)"
 )
 _LAID_OUT: Final = re.compile(
-    rb"(?<![0-9])(?=([0-9]{4}([ .-])(?:[0-9]{6}\2[0-9]{4,5}|[0-9]{4}\2[0-9]{5}|[0-9]{3}\2[0-9]{3}\2[0-9]{3})"
+    rb"(?<![0-9])(?=([0-9]{4}([ ._-])(?:[0-9]{6}\2[0-9]{4,5}|[0-9]{4}\2[0-9]{5}|[0-9]{3}\2[0-9]{3}\2[0-9]{3})"
     rb"|[0-9]{8}[ -][0-9]{8}|[0-9]{6}[ -][0-9]{13})(?![0-9]))"
 )
 _IRREGULAR: Final = re.compile(
     rb"(?<![0-9])(?<![0-9][ .-])[0-9]{1,17}([ -])(?:[0-9]{1,17}\1){0,17}[0-9]{1,17}(?![0-9])(?![ .-][0-9])"
 )
+_SCIENTIFIC: Final = re.compile(rb"(?<![0-9.])([1-9])\.([0-9]{12,18})[eE]\+?(1[2-8])(?![0-9])")
+_EXPIRY: Final = re.compile(rb"[Dd][0-9]{2}(?:0[1-9]|1[0-2])")
+"""Behind the number in the second track of a magnetic stripe."""
 _LONG_RUN: Final = re.compile(rb"(?<![0-9])[0-9]{13,21}(?![0-9])")
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
@@ -272,6 +331,8 @@ def candidates(data: bytes) -> Iterator[Candidate]:
                 yield one
         if not area[0].isdigit():
             yield from _gapped(data, start, end)
+            if data[end : end + 1] in (b"e", b"E"):
+                yield from _scientific(data, start, end)
     if _is_binary(data):
         yield from _prefixed(data)
 
@@ -286,6 +347,15 @@ def _solid(data: bytes, match: re.Match[bytes]) -> Candidate | None:
     if _FRACTION.match(data, end) or _excluded(data, start, end, len(match[0])):
         return None
     return Candidate(start, end, match[0], issuer, False)
+
+
+def _scientific(data: bytes, start: int, end: int) -> Iterator[Candidate]:
+    for match in _SCIENTIFIC.finditer(data, start, end + 4):
+        exponent = int(match[3])
+        digits = match[1] + match[2].ljust(exponent, b"0")
+        issuer = card(digits) if len(digits) == exponent + 1 else None
+        if issuer is not None:
+            yield Candidate(*match.span(), digits, issuer, False)
 
 
 def _gapped(data: bytes, area_start: int, area_end: int) -> Iterator[Candidate]:
@@ -344,7 +414,7 @@ def _excluded(data: bytes, start: int, end: int, length: int) -> bool:
     before, after = data[max(0, start - _AROUND) : start], data[end : end + 1]
     if before.endswith(b"+") and length <= 15:
         return True
-    if after.isalpha():
+    if after.isalpha() and not _EXPIRY.match(data, end):
         return True
     # The letter of an escape (`\n`) belongs to the backslash.
     if before[-1:].isalpha() and before[-2:-1] != b"\\" and not _CARD_WORD.search(before):

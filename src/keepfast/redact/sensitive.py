@@ -5,12 +5,15 @@ positive therefore loses a record, and a miss is a leak. `CardNumbers` is narrow
 look alike, and wide elsewhere:
 
 - found: 13 to 19 digits with a valid check digit in an issuer's range, solid or grouped (see `cards`), in any encoding
-  that leaves the digits readable: JSON of any depth, as string or number, in names and values, JSON in JSON, `\u`
-  escapes, XML, forms, CSV, strings inside Avro, Protobuf, MessagePack or CBOR; with digits of other scripts and with
-  zero-width characters in between; UTF-16 with a byte order mark; in the key, in names and values of headers.
+  that leaves the digits readable: JSON of any depth, as string or number, also in scientific notation, in names and
+  values, JSON in JSON, `\u` escapes, `%34`, entities of HTML, XML, forms, CSV, strings inside Avro, Protobuf,
+  MessagePack or CBOR; with digits of other scripts and with zero-width characters in between; UTF-16 with a byte order
+  mark; in the key, in names and values of headers.
 - found only with a sign nearby, unless `without_sign="all"`: lengths that hardly any card of that issuer has, such as
   13 digits that start with 4, which are more often an article number (EAN). A sign is a word such as card or pan in the
-  name of the field, of its parent or of the header, or directly before the digits; or a card's layout (4-4-4-4).
+  name of the field, of its parent or of the header, or directly before the digits; or a card's layout (4-4-4-4). Fields
+  for numbers of another kind (`id`, `phone`, `ean`, `ticks`) do not inherit the sign of their parent.
+- not scanned: headers of tracing (`traceparent`, `b3`, `x-b3-*`, `x-datadog-*`, `sentry-trace`), whose ids are numbers.
 - not found: numbers packed in binary (a 64-bit integer in Avro), compressed, encrypted or base64 values, digits spread
   over several fields or separated by more than one gap, and anything inside a longer run of digits.
 - remaining false positives: 2.4 % of random 16-digit numbers match an issuer and the check digit by chance. Name such
@@ -125,7 +128,7 @@ def _step(quoted: bytes | int) -> str | int:
 
 PAN_DETECTED: Final = "PAN_DETECTED"
 
-TOKEN_PREFIXES: Final = ("tok_", "tok-", "token_", "token-", "tkn_", "pan_", "pm_", "src_")
+TOKEN_PREFIXES: Final = ("tok_", "tok-", "token_", "token-", "tkn_", "pm_", "src_")
 """Prefixes of tokens, which replace card numbers and may be passed around."""
 
 LOOKALIKE_FIELDS: Final = (
@@ -146,13 +149,24 @@ WithoutSign = Literal["usual", "all", "none"]
 _WITHOUT_SIGN: Final[tuple[WithoutSign, ...]] = ("usual", "all", "none")
 
 _SIGN: Final = re.compile(
-    r"card|karte|kart\b|carte\b|tarjeta|cartao|carta\b|credit|debit|\bpan\b|\bcc\b|\bccn\b|visa\b|mastercard|maestro|amex"
-    r"|卡|カード|карт"
+    r"card|karte|kart\b|carte\b|tarjeta|cartao|carta\b|credit|debit|\b[df]?pan\b|\bcc\b|\bccn\b|visa\b|mastercard|maestro"
+    r"|amex|primary ?account|\bacct ?(?:num|no|nbr)|卡|カード|карт"
+)
+_NUMBERS_OF_THEIR_OWN: Final = frozenset(
+    (
+        *("id", "ids", "uid", "guid", "phone", "mobile", "tel", "telephone", "fax", "msisdn", "ean", "gtin", "isbn"),
+        *("upc", "sku", "imei", "imsi", "iccid", "iban", "ticks", "ts", "time", "timestamp", "date", "created"),
+        *("updated", "nonce", "hash"),
+    )
+)
+"""Words in the names of fields that do not inherit the sign of their parent."""
+_TRACING: Final = re.compile(
+    r"traceparent|tracestate|b3|x-b3-.*|x-datadog-.*|sentry-trace|uber-trace-id|x-cloud-trace-context|x-amzn-trace-id",
+    re.IGNORECASE,
 )
 _WORD: Final = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
 _STOPS: Final = re.compile(rb"[\",;{}\[\]\n&]")
 _LOOK_BACK: Final = 64
-_BACKSLASH: Final = 92
 _BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _MANY_DIGITS: Final = re.compile(r"(?:\d\D?){9}")
 _LIKE_A_VALUE: Final = re.compile(r"\d{4}|[@/=:]")
@@ -251,6 +265,7 @@ class CardNumbers:
             if (
                 value is not None
                 and len(value) >= MIN_DIGITS
+                and not _TRACING.fullmatch(name)
                 and not (self._ignored and as_one_word(name) in self._ignored)
             ):
                 found = self._scan_part(value, "header", name)
@@ -259,10 +274,10 @@ class CardNumbers:
         return None
 
     def _scan_part(self, data: bytes, part: Part, header: str = "") -> CardFinding | None:
-        if not data.isascii() or _BACKSLASH in data:  # nearly every record has nothing to fold
-            if data[:2] in _BYTE_ORDER_MARKS:
-                data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
-            data = fold(data).data if needs_folding(data) else data
+        if data[:2] in _BYTE_ORDER_MARKS:
+            data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
+        if needs_folding(data):  # nearly every record has nothing to fold
+            data = fold(data).data
         return self._find(data, part, header) if may_contain_card(data) else None
 
     def _find(self, data: bytes, part: Part, header: str) -> CardFinding | None:
@@ -285,7 +300,7 @@ class CardNumbers:
             names = path.names if path else ()
             if self._ignored and any(as_one_word(name) in self._ignored for name in names):
                 continue
-            if self._counts_alone(candidate) or _has_sign(data, candidate, (*names[-2:], header)):
+            if self._counts_alone(candidate) or _has_sign(data, candidate, (*_signs(names), header)):
                 return _finding(candidate, path, part, header)
         return None
 
@@ -297,6 +312,12 @@ class CardNumbers:
     def _is_token(self, data: bytes, candidate: Candidate) -> bool:
         before = _WORD.search(data[max(0, candidate.start - _LOOK_BACK) : candidate.start])
         return before is not None and before[0].startswith(self._tokens)
+
+
+def _signs(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that may have a word for a card: of the field, and of its parent unless it is a number of its own."""
+    own = names[-1:]
+    return own if own and not _NUMBERS_OF_THEIR_OWN.isdisjoint(words(own[0])) else names[-2:]
 
 
 def _has_sign(data: bytes, candidate: Candidate, names: tuple[str, ...]) -> bool:
