@@ -190,6 +190,8 @@ NOT_SEEN = (
     *("pattern:components.7", "pattern:config.6", "pattern:config.7", "pattern:python.1", "pattern:python.8"),
     *("pattern:compose.2", "pattern:compose.3", "pattern:compose.4"),
     *("pattern:package.4", "pattern:runner.2"),
+    *(f"pattern:runbook.{number}" for number in range(1, 6)),
+    "fraud:consequences.5",
 )
 NEVER_BROKEN = {
     # What an app chooses here is passed, overruled by a decision or not applicable; see test_what_overrules_a_rule.

@@ -14,6 +14,7 @@ from keepfast.audit.clause import DOCUMENTS
 from keepfast.cli.check import DOCUMENTS as CHOICES
 from tests.audit.evidence import Evidence, by
 from tests.audit.rules import KEPT_BY
+from tests.audit.second_reading import FAILED_BEFORE
 from tests.support.project_files import ROOT, SOURCES
 
 COUNTED = {
@@ -68,6 +69,13 @@ def wrong_with(rule: str, evidence: Evidence) -> list[str]:
 def test_every_rule_is_kept_by_code_and_by_tests_that_exist() -> None:
     assert list(KEPT_BY) == [clause.id for clause in CLAUSES]
     assert [problem for rule, evidence in KEPT_BY.items() for problem in wrong_with(rule, evidence)] == []
+
+
+def test_what_the_second_reading_found_has_tests_that_exist() -> None:
+    rules = {clause.id for clause in CLAUSES}
+    assert [rule for rule in FAILED_BEFORE if rule not in rules] == []
+    found = [by("core/judge.py", *tests) for tests in FAILED_BEFORE.values()]
+    assert [problem for evidence in found for problem in wrong_with("", evidence)] == []
 
 
 def test_hooks_stand_in_for_rules_that_keepfast_keeps_otherwise() -> None:

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from keepfast.audit.subject import AuditedConsumer, Subject
 
 Level = Literal["must", "should"]
-Status = Literal["failed", "overruled", "passed", "guaranteed", "not applicable"]
+Status = Literal["failed", "overruled", "passed", "guaranteed", "not checkable", "not applicable"]
 
-STATUSES: Final[tuple[Status, ...]] = ("failed", "overruled", "passed", "guaranteed", "not applicable")
+STATUSES: Final[tuple[Status, ...]] = (
+    *("failed", "overruled", "passed", "guaranteed", "not checkable", "not applicable"),
+)
 """The most severe first: it is the status of a rule with several findings."""
 
 DOCUMENTS: Final[Mapping[str, str]] = {
@@ -29,7 +31,8 @@ DOCUMENTS: Final[Mapping[str, str]] = {
 class Finding:
     """The finding of one rule for an app or one of its consumers, with a fix if it failed.
 
-    `guaranteed`: keepfast ensures it for every app. `overruled`: one of our decision records says why we deviate,
+    `guaranteed`: keepfast ensures it for every app. `not checkable`: an app does not show whether it complies; that our
+    template or our repository does says nothing about it. `overruled`: one of our decision records says why we deviate,
     or why the user's explicit choice is as good; or a decision record of the app does, and `record` is its path.
     """
 
@@ -60,6 +63,10 @@ class Clause:
     @property
     def place(self) -> str:
         return self.id.partition(":")[2]
+
+
+UNSEEN: Final[set[Check]] = set()
+"""Checks that can see nothing of an app."""
 
 
 def must(id_: str, text: str, check: Check | None = None) -> Clause:
@@ -102,5 +109,7 @@ def per_app(check: Callable[[Subject], Finding]) -> Check:
 
 
 def not_checkable(reason: str) -> Check:
-    """Not applicable, because code, settings and files of an app do not show it."""
-    return per_app(lambda _: not_applicable(reason))
+    """Code, settings and files of an app do not show it, so it is never called kept."""
+    check = per_app(lambda _: Finding(status="not checkable", reason=reason))
+    UNSEEN.add(check)
+    return check

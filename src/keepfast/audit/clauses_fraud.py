@@ -9,7 +9,7 @@ from keepfast.audit import checks_errors as errors
 from keepfast.audit import checks_groups as groups
 from keepfast.audit import checks_letters as letters
 from keepfast.audit import checks_settings as settings
-from keepfast.audit.clause import Clause, must, should
+from keepfast.audit.clause import Clause, must, not_checkable, should
 from keepfast.core.errors import Reject
 
 FRAUD: Final[tuple[Clause, ...]] = (
@@ -42,7 +42,11 @@ FRAUD: Final[tuple[Clause, ...]] = (
         "The dead-letter topic is monitored, so that it does not grow unnoticed.",
         alerts.alert_exists("KeepfastDeadLetters"),
     ),
-    should("fraud:consequences.5", "There is a runbook for triage and replay."),
+    should(
+        "fraud:consequences.5",
+        "There is a runbook for triage and replay.",
+        not_checkable("The runbook of an app is not read; keepfast's own, docs/runbook.md, has it."),
+    ),
     must("fraud:errors.1", "Validation errors: no retry, a dead letter.", errors.final(ValueError)),
     must(
         "fraud:errors.2",

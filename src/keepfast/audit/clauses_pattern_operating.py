@@ -15,6 +15,7 @@ _REGISTRY = not_checkable(
     "Values are validated against the handler's annotation. keepfast has no schema registry client; a handler of bytes"
     " may use one."
 )
+_RUNBOOK = not_checkable("The runbook of an app is not read; keepfast's own, docs/runbook.md, has it.")
 _PARTITIONS = not_checkable("Only the brokers know the partition count; see `keepfast doctor`.")
 
 PATTERN_OPERATING: Final[tuple[Clause, ...]] = (
@@ -106,11 +107,11 @@ PATTERN_OPERATING: Final[tuple[Clause, ...]] = (
     should("pattern:low.1", "Records can be processed in batches."),
     should("pattern:low.2", "Schemas are validated with a registry.", _REGISTRY),
     should("pattern:low.3", "Processing is traced through OpenTelemetry."),
-    should("pattern:runbook.1", "Runbook: no records are processed."),
-    should("pattern:runbook.2", "Runbook: lag grows."),
-    should("pattern:runbook.3", "Runbook: frequent rebalances."),
-    should("pattern:runbook.4", "Runbook: dead letters cannot be published."),
-    should("pattern:runbook.5", "Runbook: shutdown takes too long."),
+    should("pattern:runbook.1", "Runbook: no records are processed.", _RUNBOOK),
+    should("pattern:runbook.2", "Runbook: lag grows.", _RUNBOOK),
+    should("pattern:runbook.3", "Runbook: frequent rebalances.", _RUNBOOK),
+    should("pattern:runbook.4", "Runbook: dead letters cannot be published.", _RUNBOOK),
+    should("pattern:runbook.5", "Runbook: shutdown takes too long.", _RUNBOOK),
     should("pattern:throughput.1", "More records can be fetched at once."),
     should("pattern:throughput.2", "The overhead per record is small."),
     should("pattern:throughput.3", "More instances share the load."),

@@ -73,9 +73,16 @@ def summary(results: Sequence[Result]) -> str:
     violated = {level: sum(r.status == "failed" and r.clause.level == level for r in results) for level in LEVELS}
     parts = [f"{count} {level.upper()} rule{'s' * (count != 1)} violated" for level, count in violated.items() if count]
     for status, text in STATUS_TEXTS.items():
-        count = sum(result.status == status for result in results)
-        parts += [f"{count} {text}"] if count else []
+        found = [result for result in results if result.status == status]
+        decisions = f" ({', '.join(_decisions(found))})" if status == "overruled" else ""
+        parts += [f"{len(found)} {text}{decisions}"] if found else []
     return ", ".join(parts) + "."
+
+
+def _decisions(results: Iterable[Result]) -> list[str]:
+    """By number, our own; those of the app by path."""
+    found = [one for result in results for one in result.findings if one.status == "overruled"]
+    return sorted({one.record or f"{one.decision:04}" for one in found})
 
 
 LEVELS = ("must", "should")
@@ -83,5 +90,6 @@ STATUS_TEXTS = {
     "passed": "passed",
     "guaranteed": "guaranteed by keepfast",
     "overruled": "overruled by a decision",
+    "not checkable": "not checkable here",
     "not applicable": "not applicable",
 }

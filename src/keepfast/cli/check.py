@@ -26,11 +26,13 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     "overruled": ("overruled", "cyan"),
     "passed": ("passed", "green"),
     "guaranteed": ("guaranteed", "green"),
+    "not checkable": ("unseen", "bright_black"),
     "not applicable": ("n/a", "bright_black"),
 }
 
 NEXT_STEPS: Final = """
-A violated MUST fails the check, a violated SHOULD is a warning (--strict: both fail). --all shows every rule.
+A violated MUST fails the check, a violated SHOULD is a warning (--strict: both fail). --all shows every rule;
+docs/reference/rules.md explains them.
 To overrule a rule for this app, record why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
 
 
@@ -66,9 +68,11 @@ def check(
 
     It reads the options in code, the effective settings, README, Dockerfile and tests, and connects to no broker. Where
     topics have schemas, it asks the registry, and decodes examples of the latest versions as the handlers would.
-    A rule is passed, failed (with a fix), guaranteed by keepfast for every app, overruled by a decision record, or not
-    applicable, as rules about a KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated
-    SHOULD is a warning, unless --strict is set. Rules that are violated for the same reason are shown together.
+    A rule is passed, failed (with a fix), guaranteed by keepfast for every app, overruled by a decision record, not
+    checkable because an app does not show it (a runbook, tests of its own), or not applicable, as rules about a
+    KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated SHOULD is a warning, unless
+    --strict is set. Rules that are violated for the same reason are shown together. docs/reference/rules.md has every
+    rule in words, with code and tests.
 
     To overrule a rule for this app, record why in docs/decisions (or docs/adr), such as 0004-no-timeouts.md, with
     the line `Overrules: standard:9.3.3`.
