@@ -70,13 +70,11 @@ _IS_NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
 _ODD_ESCAPE: Final = re.compile(
     rb"\\u(?:00[23aA]|0[6-9a-fA-F]|1[0-9]|20[0-6]|2212|3000|[aA][6-9abAB]|[fF][eEfF]|[0-9a-fA-F]{4}[0-9])"
 )
-# The same for URLs and HTML: an escape of a digit, or one beside a digit.
-_ODD_IN_URL: Final = re.compile(
-    rb"%(?:25)*+(?:3[0-9]|[dD][9bB]%|[eE][0-9a-fA-F]%|[fF]0%|[0-9a-fA-F]{2}[0-9])|[0-9]{3}%(?:25)*+[0-9a-fA-F]{2}"
-    rb"|[0-9]{4}\+[0-9]{3}"
-)
+# The same for URLs and HTML: an escape of a digit, or one before a digit. Each begins with one byte, to be fast.
+_ODD_PERCENT: Final = re.compile(rb"%(?:25)*+(?:3[0-9]|[dD][9bB]%|[eE][0-9a-fA-F]%|[fF]0%|[0-9a-fA-F]{2}[0-9])")
+_ODD_PLUS: Final = re.compile(rb"\+(?<=[0-9]{4}\+)[0-9]{3}")
 _ODD_ENTITY: Final = re.compile(
-    rb"&(?:amp;)*+\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[0-9]&|&[a-z#0-9]++;[0-9]"
+    rb"&(?:amp;)*+(?:\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[a-z#0-9]++;[0-9])"
 )
 _ODD_CHARACTER: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d")
 _BACKSLASH: Final = 92
@@ -116,7 +114,9 @@ def needs_folding(data: bytes) -> bool:
             return True
     if _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None:
         return True
-    if (_PERCENT_SIGN in data or _PLUS in data) and _ODD_IN_URL.search(data) is not None:
+    if _PERCENT_SIGN in data and _ODD_PERCENT.search(data) is not None:
+        return True
+    if _PLUS in data and _ODD_PLUS.search(data) is not None:
         return True
     return _AMPERSAND in data and _ODD_ENTITY.search(data) is not None
 
