@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import time
+import urllib.parse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -127,6 +128,7 @@ def large_values() -> Iterator[tuple[str, bytes]]:
     yield "orders", b"[" + orders[: size - 2] + b"]"
     yield "base64", json.dumps({"blob": base64.b64encode(rng.randbytes(750_000)).decode()}).encode()
     yield "numbers", json.dumps([rng.randrange(10**12) for _ in range(70_000)]).encode()
+    yield "orders in a URL", urllib.parse.quote(orders).encode()[:size]
     yield "percent", ("a=%20%41&" * (size // 9)).encode()
     yield "entities", ("x&nbsp;&#65;" * (size // 12)).encode()
     yield NOTHING_BUT_GROUPS, ("1234 5678 9012 " * (size // 15)).encode()

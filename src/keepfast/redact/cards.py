@@ -84,11 +84,12 @@ _AMPERSAND: Final = 38
 _ASCII: Final = bytes(range(128))
 
 
-# Where a card number may be: digits, gaps and what may be folded to them, 13 of them or more.
+# Where a card number may be: digits, gaps and what may be folded to them.
 _FOLDABLE: Final = re.compile(
     rb"(?:[0-9 ._+-]|[\x80-\xff]|(?<!\\)\\++u[0-9a-fA-F]{4}|%(?:25)*+[0-9a-fA-F]{2}"
-    rb"|&(?:amp;)*+(?:\#[0-9a-fA-FxX]{1,8}|[a-z]{3,6});){13,}+"
+    rb"|&(?:amp;)*+(?:\#[0-9a-fA-FxX]{1,8}|[a-z]{3,6});)++"
 )
+_NO_DIGIT: Final = re.compile(rb"[ ._+-]|%(?:25)*+(?!3[0-9])[0-7][0-9a-fA-F]")
 
 
 class Folded(NamedTuple):
@@ -130,6 +131,8 @@ def fold(data: bytes) -> Folded:
     there: list[int] = [0]
     folded_bytes = done = 0
     for area in _FOLDABLE.finditer(data):
+        if area.end() - area.start() < MIN_DIGITS or len(_NO_DIGIT.sub(b"", area[0])) < MIN_DIGITS:
+            continue
         text = area[0].decode("utf-8", "surrogateescape")
         text_done, at = 0, area.start()
         for odd in _ODD.finditer(text):
