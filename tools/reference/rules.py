@@ -32,8 +32,8 @@ def page() -> str:
         head = ("rule", "level", "text", "", "code", "tests")
         parts += [f"## {name.capitalize()}\n", table(head, rows)]
     texts = {clause.id: clause.text for clause in CLAUSES}
-    found = ((code(rule), texts[rule], codes(tests)) for rule, tests in FAILED_BEFORE.items())
-    parts += [SECOND_READING, table(("rule", "text", "tests that failed before"), found)]
+    found = ((texts[rule], code(rule), codes(tests)) for rule, tests in FAILED_BEFORE.items())
+    parts += [SECOND_READING, table(("text", "rule", "tests that failed before"), found)]
     return "\n".join(parts)
 
 
