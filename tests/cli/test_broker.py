@@ -42,6 +42,7 @@ def test_it_prints_its_address_makes_topics_and_ends_cleanly(tmp_path: Path) -> 
 
 def test_the_embedded_one_says_its_limits_and_makes_topics() -> None:
     address, topics, hints, code = run_until_signal(signal.SIGINT, "--embedded", "--topic", "orders")
+    assert "Topics are created by `--topic NAME` of this command, by `keepfast dev`" in hints
     assert address.startswith("127.0.0.1:")
     assert topics == {"orders"}
     assert "4 partitions" in hints

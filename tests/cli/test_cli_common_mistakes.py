@@ -11,6 +11,7 @@ import pytest
 from keepfast.core.errors import SourceError
 from keepfast.kafka import Connection, KafkaAdmin, admin_properties
 from keepfast.testing import ExistingBroker, KafkaBroker
+from keepfast.testing.embedded import EmbeddedBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.support.command import keepfast
 
@@ -48,6 +49,7 @@ CASES = [
     ("run mistyped:app", 2, "mistyped.py:4: handler charge(), parameter 'payment': cannot decode", "a dataclass"),
     ("run valueless:app", 2, "handler charge() takes no value", "such as `value: bytes`"),
     ("run twice:app", 2, "two consumers named 'charge'", "give one of them name="),
+    ("run app:app --brokers ,", 2, "--brokers is empty", "write HOST:PORT"),
     ("run slip:app", 2, "oder: there is no setting", "Did you mean order?"),
     ("run nameless:app", 2, "nameless.py:2: TypeError", "missing 1 required positional argument: 'name'"),
     ("dev ap:app", 2, "There is no module 'ap'", "Did you mean app:app?"),
@@ -84,6 +86,16 @@ def printed(project: Path, *arguments: str, **variables: str) -> tuple[int, str]
 def test_is_reported_in_a_sentence_with_the_remedy(project: Path, typed: str, code: int, what: str, fix: str) -> None:
     ended, text = printed(project, *typed.split())
     assert (ended, what in text, fix in text) == (code, True, True), text
+
+
+def test_on_the_embedded_broker_what_is_missing_names_the_command_that_creates_it(project: Path) -> None:
+    with EmbeddedBroker() as embedded:
+        sent = printed(project, "send", "orders.payment.v1", "{}", "--brokers", embedded.bootstrap)
+        ran = printed(project, "run", "app:app", "--brokers", embedded.bootstrap, KAFKA_BROKERS="127.0.0.1:1")
+    for code, text in (sent, ran):
+        assert code == 3, text
+        assert "`keepfast broker --embedded --topic " in text
+        assert "`keepfast dev` creates the topics" in text
 
 
 def test_a_topic_that_is_spelled_in_another_way(

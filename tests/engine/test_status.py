@@ -99,6 +99,9 @@ def test_a_wait_for_the_first_partitions_is_reported_every_ten_seconds(log: LogC
     looked(world, 5)
     looked(world, 6)
     assert [printed["for_s"] for printed in log.fields("waiting_for_partitions")] == [26, 37]
+    assert (
+        "on the embedded broker also those of one that was stopped" in log.fields("waiting_for_partitions")[0]["hint"]
+    )
 
 
 def test_at_the_level_debug_the_log_tells_what_the_loop_does_and_at_info_nothing_of_it() -> None:

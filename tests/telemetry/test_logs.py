@@ -213,6 +213,13 @@ def test_a_stream_that_cannot_take_a_character_gets_an_escape() -> None:
     assert b"name=gr\\xfcn" in raw.getvalue()
 
 
+def test_a_json_line_has_the_character_and_no_escape() -> None:
+    stream = io.StringIO()
+    configure(format="json", stream=stream)
+    get_logger("keepfast.test").info("hello", hint="await asyncio.to_thread(…)")
+    assert '"hint":"await asyncio.to_thread(…)"' in stream.getvalue()
+
+
 def test_bound_fields_are_in_every_entry() -> None:
     stream = io.StringIO()
     configure(format="json", stream=stream)

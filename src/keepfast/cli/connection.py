@@ -55,15 +55,20 @@ def connection_for(target: str | None, brokers: str | None) -> tuple[Connection,
     mask_with(settings.masking.rules)
     connection = connection_of(settings.kafka)
     if brokers is not None:
-        addresses = tuple(part.strip() for part in brokers.split(",") if part.strip())
-        if not addresses:
-            raise ConfigError("--brokers is empty; write HOST:PORT, or several with commas.")
-        connection = replace(connection, brokers=addresses)
+        connection = replace(connection, brokers=addresses_of(brokers))
     elif (near := _dev_broker(target, settings.origins.get("kafka.brokers", ""))) is not None:
         click.echo(f"Using the broker of `keepfast dev {near.app}`, {near.address}.", err=True)
         connection = Connection(brokers=(near.address,), client_id=connection.client_id)
     # The client's own lines on standard error would mix with ours and say less.
     return replace(connection, properties={"log_level": 0, **connection.properties}), settings
+
+
+def addresses_of(brokers: str) -> tuple[str, ...]:
+    """The addresses that --brokers names. Raises ConfigError if it names none."""
+    addresses = tuple(part.strip() for part in brokers.split(",") if part.strip())
+    if not addresses:
+        raise ConfigError("--brokers is empty; write HOST:PORT, or several with commas.")
+    return addresses
 
 
 def _dev_broker(target: str | None, origin: str) -> DevBroker | None:

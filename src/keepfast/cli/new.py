@@ -29,7 +29,10 @@ def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, 
     \b
       keepfast new payments --topic orders.payment.v1
       cd payments
-      pytest
+      python -m pip install -e '.[dev]'
+      python -m pytest
+      cp .env.example .env
+      docker compose up --detach --wait postgres
       keepfast dev payments.app:app
     """
     with report_errors(debug=debug):

@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import click
@@ -21,6 +21,7 @@ from keepfast.engine import lifecycle
 
 if TYPE_CHECKING:
     from keepfast.cli.dev_environment import DevEnvironment
+    from keepfast.settings import Settings
     from keepfast.supervisor import ChildSpec, ParentLink, Report
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,6 +42,7 @@ class RunOptions:
     log_level: str | None
     log_format: LogFormat | None
     debug: bool
+    brokers: str | None = None
 
     def command(self, *more: str, wait: bool = False) -> list[str]:
         """The command line of a child process that runs the same app."""
@@ -50,6 +52,8 @@ class RunOptions:
         words = [sys.executable, *safely, "-m", "keepfast", "run", self.target, *more]
         for name in self.consumers:
             words += ["--consumer", name]
+        if self.brokers is not None:
+            words += ["--brokers", self.brokers]
         if self.log_level:
             words += ["--log-level", self.log_level]
         if self.log_format:
@@ -95,6 +99,13 @@ def consumer_options(command: F) -> F:
     help="Run this many processes under a supervisor that restarts those that die. Default: this process only.",
 )
 @click.option("--reload", is_flag=True, help="For development: restart when a .py file below this folder changes.")
+@click.option(
+    "--brokers",
+    "--bootstrap",
+    "brokers",
+    metavar="HOST:PORT,…",
+    help="Overrides KAFKA_BROKERS and the app's brokers.",
+)
 @click.option("--wait", is_flag=True, help="Wait for an unreachable broker without limit instead of 30 s.")
 @consumer_options
 @click.option("--child", type=int, hidden=True, help="The number of this process under its supervisor.")
@@ -118,6 +129,7 @@ def run(
     target: str,
     consumers: tuple[str, ...],
     processes: int | None,
+    brokers: str | None,
     *,
     reload: bool,
     wait: bool,
@@ -158,7 +170,13 @@ def run(
     member, 130 or 143 after a second signal.
     """
     options = RunOptions(
-        target=target, consumers=consumers, wait=wait, log_level=log_level, log_format=log_format, debug=debug
+        target=target,
+        consumers=consumers,
+        wait=wait,
+        log_level=log_level,
+        log_format=log_format,
+        debug=debug,
+        brokers=brokers,
     )
     if reload and processes:
         raise click.UsageError("--reload runs one process: omit --processes.")
@@ -229,7 +247,7 @@ def _load_and_run(
 
     app = load_app(options.target, cwd=Path.cwd())
     app.chosen(options.consumers)  # report an unknown consumer name before anything else
-    settings = app.settings()
+    settings = _with_brokers(app.settings(), options.brokers)
     level = options.log_level or settings.log.level
     log_format = options.log_format or settings.log.format
     _configure_logs(
@@ -266,6 +284,16 @@ def _load_and_run(
     return app.run(
         only=options.consumers, settings=settings, wait=options.wait, supervisor_stops=stops, observers=observers
     )
+
+
+def _with_brokers(settings: Settings, brokers: str | None) -> Settings:
+    """The settings with the addresses of --brokers, if it is given. Raises ConfigError if it names none."""
+    if brokers is None:
+        return settings
+    from keepfast.cli.connection import addresses_of
+
+    origins = MappingProxyType({**settings.origins, "kafka.brokers": "--brokers"})
+    return replace(settings, kafka=replace(settings.kafka, brokers=addresses_of(brokers)), origins=origins)
 
 
 def _supervise(options: RunOptions, processes: int) -> int:

@@ -37,7 +37,10 @@ REPLY_TIMEOUT_S = 60.0
 """How long to wait for the last acknowledgements."""
 
 NUMBER = "{n}"
-HINT = "`keepfast dev` creates the topics of an app."
+HINT = (
+    "`keepfast dev` creates the topics of an app; on the embedded broker, `keepfast broker --embedded --topic NAME`"
+    " creates any."
+)
 Numbered: TypeAlias = Iterator[tuple[int, Outgoing]]
 """Records with their line number, or counted from 1."""
 

@@ -164,8 +164,9 @@ class Probation:
     def _report(self, partition: Partition, offset: int, found: Guard, guard: Guard, fate: Fate) -> None:
         """The last owner left its lease behind: what that means."""
         if found.draining or not fate.dead:
-            why = "it was about to end" if found.draining else "it lives, or was ended on purpose"
-            log.info("lease_not_released", place=str(partition.place), offset=offset, consequence=f"none: {why}")
+            why = "was draining" if found.draining else "is still running, or was stopped and could not commit that"
+            consequence = f"none: the process that had this partition before did not crash; it {why}"
+            log.info("lease_not_released", place=str(partition.place), offset=offset, consequence=consequence)
             return
         known = fate.in_hand is not None
         in_hand = crash_guard.common(fate.in_hand, ((offset, found.lease or 0),)) if fate.in_hand is not None else ()

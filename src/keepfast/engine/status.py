@@ -76,9 +76,9 @@ repeats a complaint that still holds within this time.
 REMIND_S: Final = 10.0
 """How often a wait for the first partitions is logged."""
 WAITING_HINT: Final = (
-    "the partitions of a process that was killed are free when its session ends; with a group_instance_id for each"
-    " process, or under `keepfast run --processes`, a restarted process gets its own back at once. Of more members than"
-    " partitions some have none"
+    "the partitions of a process that was killed are free when its session ends, on the embedded broker also those of"
+    " one that was stopped; with a group_instance_id for each process, or under `keepfast run --processes`, a restarted"
+    " process gets its own back at once, except on the embedded broker. Of more members than partitions some have none"
 )
 ASK_ENDS_S: Final = 10.0
 AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]

@@ -222,6 +222,11 @@ class Retries:
     def check(self, value: object) -> object:
         if isinstance(value, list | tuple) and all(isinstance(one, tuple) and len(one) == 2 for one in value):
             return _each(list(value), self._entry)
+        if isinstance(value, int):
+            raise InvalidValue(
+                f"must be {self.expects}, for single errors; got {value}. How often records are retried:"
+                f" retry=RetryPolicy(max_retries={max(0, int(value))}) in code, max_retries in the section retry"
+            )
         if not isinstance(value, Mapping):
             raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
         return _each(_leaves(value, _is_policy), self._entry)

@@ -238,7 +238,7 @@ class JsonFormatter(logging.Formatter):
         for name, value in entry.fields.items():
             line[f"{name}_" if name in _RESERVED else name] = value
         line |= self._more
-        return json.dumps(line, separators=(",", ":"))
+        return json.dumps(line, separators=(",", ":"), ensure_ascii=False)
 
 
 class ConsoleFormatter(logging.Formatter):

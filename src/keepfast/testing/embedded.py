@@ -13,7 +13,8 @@ from keepfast.core.errors import StartError
 PARTITIONS = 4
 
 LIMITS: tuple[str, ...] = (
-    "Topics are created by the first use of their name, always with 4 partitions; none can be created or deleted.",
+    "Topics are created by `--topic NAME` of this command, by `keepfast dev`, or by a plain producer's first record.",
+    "A topic always has 4 partitions; admin clients such as kafka-topics.sh can neither create nor delete one.",
     "A partition keeps about its last 5 MB and drops what is older, read or not.",
     "Everything is in memory and ends with the process that started it.",
     "The first member of a group waits about 3 s for its partitions; further members may get none.",

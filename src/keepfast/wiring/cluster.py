@@ -179,7 +179,8 @@ def _missing(topic: str, there: Iterable[str]) -> str:
     hint = f" Did you mean {near[0]}?" if near else ""
     return (
         f"Topic {topic} does not exist, or this user may not describe it.{hint} Create it: {create_command(topic)};"
-        " to try things out, `keepfast dev` creates the topics of an app."
+        f" on the embedded broker: `keepfast broker --embedded --topic {topic}`;"
+        " `keepfast dev` creates the topics of an app."
     )
 
 
