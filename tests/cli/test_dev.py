@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from keepfast import App
 from keepfast.cli import dev_registry
 from keepfast.cli.connection import connection_for
 from keepfast.cli.dev import closing_message
+from keepfast.cli.dev_environment import DevEnvironment
 from keepfast.cli.dev_registry import DevBroker
 from keepfast.core.errors import ConfigError
 from keepfast.testing.pytest_plugin import TopicFactory
@@ -41,6 +43,19 @@ def charge(payment: dict) -> None:
 def test_a_drain_that_was_not_over_in_time_is_reported_at_the_end() -> None:
     assert closing_message(5).startswith("Not everything finished in time")
     assert closing_message(0) == "Stopped; the broker and its records are deleted."
+
+
+def test_a_blocked_event_loop_is_logged_after_a_second_and_nothing_else_happens_earlier() -> None:
+    app = App("payments")
+
+    @app.consumer("orders.payment.v1", timeout_s=20)
+    async def charge(payment: dict[str, int]) -> None: ...
+
+    before = app.settings(environ={}, for_tests=True)
+    after = DevEnvironment(address="127.0.0.1:1", embedded=True, partitions=4).adapt(before)
+    expected, found = before.consumers["charge"].timeout, after.consumers["charge"].timeout
+    assert (expected.blocked_report_s, found.blocked_report_s) == (20, 1)
+    assert (found.timeout_s, found.stuck_s, found.blocked_s) == (expected.timeout_s, expected.stuck_s, 20)
 
 
 def test_the_story_of_a_newcomer(tmp_path: Path) -> None:

@@ -151,10 +151,13 @@ try:
     with lifespan(app):
         print("started")
 except Exception as error:
+    print(error)
     print(type(error).__name__)
 """
     reported = in_the_project(project, script, POSTGRES_HOST="127.0.0.1", POSTGRES_PORT="1")
     assert reported[-1] == "PoolTimeout"
+    assert reported[-2].startswith("no PostgreSQL at 127.0.0.1:1 (")
+    assert reported[-2].endswith("docker compose up -d postgres")
     assert "started" not in reported
     assert dotenv
 

@@ -12,6 +12,7 @@ import pytest
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_HALTED, EXIT_OK
 from keepfast.engine.lifecycle import Lifecycle
 from keepfast.engine.mailbox import Ending, Stop
+from tests.support.log_capture import LogCapture
 from tests.support.waiting import wait_until
 
 
@@ -23,6 +24,7 @@ class StandIn:
         self.mailbox = SimpleNamespace(post=self._post)
         self.over = threading.Event()
         self.ending: Ending | None = None
+        self.state = SimpleNamespace(in_flight=2)
         self.started = self.begun = False
         self.stops: list[Stop] = []
         self._stuck = stuck
@@ -73,6 +75,22 @@ def test_a_drain_that_passes_its_deadline_returns_where_the_process_goes_on() ->
     assert left == [EXIT_DEADLINE]
     assert not stuck.over.is_set()
     assert lifecycle.left_s() == 0
+
+
+@pytest.mark.parametrize("state", [SimpleNamespace(in_flight=2), None])
+def test_a_second_signal_reports_what_is_in_flight_and_leaves_whatever_becomes_of_the_report(
+    log: LogCapture, state: SimpleNamespace | None
+) -> None:
+    stuck, left = StandIn(stuck=True), list[int]()
+    if state is None:
+        del stuck.state
+    lifecycle = lifecycle_of(stuck, StandIn(), left=left)
+    for _ in range(2):
+        lifecycle._on_signal(signal.SIGINT, None)
+    assert left == [130]
+    reports = log.fields("ended_at_once")
+    assert [(one["signal"], one["in_flight"]) for one in reports] == ([("SIGINT", 4)] if state else [])
+    assert all("will be delivered again" in one["consequence"] for one in reports)
 
 
 def test_one_that_halts_ends_all_while_another_waits() -> None:

@@ -68,6 +68,12 @@ def test_an_unknown_consumer_is_answered_with_those_there_are(loader: Loader) ->
     assert loader.problem(toml="[consumers.zzz]\n").endswith("The consumers of this app are: charge.")
 
 
+def test_a_variable_that_is_far_from_every_other_is_answered_with_no_name(loader: Loader) -> None:
+    problem = loader.problem({"KEEPFAST_CONSUMERS_CHARG_WORKERS": "8"})
+    assert problem.endswith("It names no consumer. The consumers of this app are: charge.")
+    assert "Did you mean" not in loader.problem({"KEEPFAST_CONSUMERS_CHARGE_WORKERS": "8"})
+
+
 @pytest.mark.parametrize(
     ("toml", "place"),
     [

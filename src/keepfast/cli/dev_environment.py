@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 import click
@@ -15,6 +15,7 @@ from keepfast.app.assembly import decoding_of
 from keepfast.core.errors import SourceError, StartError
 from keepfast.core.policies import TimingPolicy
 from keepfast.core.replays import DESK_TOPIC
+from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.decode.annotation import element_of
 from keepfast.decode.sample import sample
 from keepfast.kafka import KafkaAdmin, admin_properties
@@ -26,6 +27,16 @@ from keepfast.wiring.cluster import topics_of
 
 REQUEST_TIMEOUT_S = 15.0
 BROKER_VARIABLES = ("KEEPFAST_KAFKA_BROKERS", "KAFKA_BROKERS")
+BLOCKED_REPORT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevTimeouts(TimeoutPolicy):
+    """Logs a blocked event loop soon, while its author is watching; nothing else happens earlier."""
+
+    @property
+    def blocked_report_s(self) -> float | None:
+        return None if self.blocked_s is None else min(self.blocked_s, BLOCKED_REPORT_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +66,7 @@ class DevEnvironment:
             ssl_key_password=None,
             librdkafka=MappingProxyType({}),
         )
-        consumers = {name: self._with_short_session(_creating_topics(own)) for name, own in settings.consumers.items()}
+        consumers = {name: self._with_short_session(_for_development(own)) for name, own in settings.consumers.items()}
         return replace(
             settings, kafka=kafka, consumers=MappingProxyType(consumers), health=_health(settings, self.health_port)
         )
@@ -122,10 +133,12 @@ class DevEnvironment:
         return f" --brokers {self.address}" if named else ""
 
 
-def _creating_topics(own: ConsumerSettings) -> ConsumerSettings:
-    """The settings with topic creation enabled, whatever they say for production."""
+def _for_development(own: ConsumerSettings) -> ConsumerSettings:
+    """The settings with topic creation enabled, whatever they say for production, and early reports."""
+    timeout = DevTimeouts(**{part.name: getattr(own.timeout, part.name) for part in fields(own.timeout)})
     return replace(
         own,
+        timeout=timeout,
         dead_letter=replace(own.dead_letter, create_topic=True),
         retry_topics=replace(own.retry_topics, create_topics=True),
     )

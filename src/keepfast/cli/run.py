@@ -129,12 +129,8 @@ def run(
     target: str,
     consumers: tuple[str, ...],
     processes: int | None,
-    brokers: str | None,
     *,
     reload: bool,
-    wait: bool,
-    log_level: str | None,
-    log_format: LogFormat | None,
     debug: bool,
     child: int | None,
     parent_fd: int | None,
@@ -144,6 +140,7 @@ def run(
     dev_embedded: bool,
     dev_partitions: int,
     dev_health_port: int,
+    **more: Any,
 ) -> None:
     """Run the consumers of an app until Ctrl-C or SIGTERM.
 
@@ -169,15 +166,7 @@ def run(
     at startup, 4 halted by a handler, 5 not drained in time, 6 replaced by another
     member, 130 or 143 after a second signal.
     """
-    options = RunOptions(
-        target=target,
-        consumers=consumers,
-        wait=wait,
-        log_level=log_level,
-        log_format=log_format,
-        debug=debug,
-        brokers=brokers,
-    )
+    options = RunOptions(target=target, consumers=consumers, debug=debug, **more)
     if reload and processes:
         raise click.UsageError("--reload runs one process: omit --processes.")
     with report_errors(debug=debug):

@@ -86,6 +86,11 @@ class TimeoutPolicy(Policy):
         """An event loop that has not turned for so long is blocked."""
         return self.stuck_s if self.timeout_s is None else self.timeout_s
 
+    @property
+    def blocked_report_s(self) -> float | None:
+        """After so long a blocked event loop is logged: at once when it counts as blocked."""
+        return self.blocked_s
+
 
 class OverdueWatch:
     """How long one run has been at the record it is at. Owner: the loop thread.

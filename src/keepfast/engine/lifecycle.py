@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 import time
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -82,6 +83,7 @@ os.register_at_fork(after_in_child=_restore_in_child)
 
 
 COMES_AGAIN = "what was not finished comes again"
+DELIVERED_AGAIN = "records in flight are not committed and will be delivered again"
 
 log = get_logger("keepfast.lifecycle")
 
@@ -89,6 +91,8 @@ FINISH_MARGIN_S = 1.0
 """Loops aim at this much before the deadline, so that the last commit and the leaving of the group fit in."""
 
 TICK_S = 0.05
+REPORT_S = 0.5
+"""How long the line about a second signal may delay the end: only a log that nothing reads takes so long."""
 
 
 class LoopThread:
@@ -276,9 +280,28 @@ class Lifecycle:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
         if self._signals:
+            self._report_end(number)
             self._leave(128 + number)
         self._signals.append(number)
         self._asked.put(None)
+
+    def _report_end(self, number: int) -> None:
+        """Log what a second signal leaves unfinished; gives up after REPORT_S.
+
+        In a thread, because this one may hold a lock of the log; by `_thread`, because `Thread.start` takes one, too.
+        """
+        written = allocate_lock()
+        written.acquire()
+
+        def report() -> None:
+            with suppress(Exception):
+                in_flight = sum(thread.state.in_flight for thread in self._threads)
+                name = signal.Signals(number).name
+                log.warning("ended_at_once", signal=name, in_flight=in_flight, consequence=DELIVERED_AGAIN)
+            written.release()
+
+        start_new_thread(report, ())
+        written.acquire(timeout=REPORT_S)
 
     def _watch(self) -> bool:
         """Begin a drain that is due. Whether the deadline has passed and `leave` returned."""

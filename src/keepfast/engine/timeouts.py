@@ -66,7 +66,7 @@ class Stuck:
         self._policy: TimeoutPolicy = plan.timeout
         self._executor = executor
         self._reports: dict[Run, _Report] = {}
-        self._loop_due_s = self._policy.blocked_s or 0.0
+        self._loop_due_s = self._policy.blocked_report_s or 0.0
         self._loop_blocked_s = 0.0
         self.handlers: tuple[StuckHandler, ...] = ()
         self.event_loop: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Stuck:
 
     def event_loop_blocked(self, blocked_s: float) -> None:
         """It has not turned for so long while runs are out; 0: it turns."""
-        limit_s = self._policy.blocked_s
+        limit_s = self._policy.blocked_report_s
         if limit_s is None:
             return
         if blocked_s < limit_s:

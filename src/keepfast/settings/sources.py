@@ -32,6 +32,8 @@ _PROFILES: Final = variable("retry", "profiles", "")
 _PROPERTIES: Final = variable("kafka", "librdkafka", "")
 _MISSPELT: Final = 0.9
 """A variable without our prefix that is this near to one of our names is more likely ours, misspelt."""
+_ALIKE: Final = 0.65
+"""Two words that are this near are one word, misspelt."""
 
 Path = tuple[str, ...]
 
@@ -165,8 +167,24 @@ def did_you_mean(wrong: str, known: Iterable[str], *, else_: str = "") -> str:
     """Advice for a name that does not exist: the nearest one that does, or `else_`, or all there are."""
     names = list(known)
     # Variables share their beginnings, so for them only a misspelling is near.
-    near = difflib.get_close_matches(wrong, names, n=1, cutoff=0.85 if wrong.startswith(PREFIX) else 0.6)
+    ours = wrong.startswith(PREFIX)
+    near = difflib.get_close_matches(wrong, names, n=len(names) if ours else 1, cutoff=0.85 if ours else 0.6)
+    near = [one for one in near if not ours or _differ_little(wrong, one)]
     return f"Did you mean {near[0]}?" if near else else_ or f"There are: {', '.join(names)}."
+
+
+def _differ_little(wrong: str, known: str) -> bool:
+    """Whether two variables are alike where they differ: the words at both ends that are the same do not count, and a
+    misspelt word is assumed to keep its first letter.
+    """
+    one, other = wrong.split("_"), known.split("_")
+    for end in (0, -1):
+        while one and other and one[end] == other[end]:
+            del one[end], other[end]
+    if len(one) != len(other):
+        return difflib.SequenceMatcher(None, "".join(one), "".join(other)).ratio() >= _MISSPELT
+    pairs = zip(one, other, strict=True)
+    return all(a[0] == b[0] and difflib.SequenceMatcher(None, a, b).ratio() >= _ALIKE for a, b in pairs if a and b)
 
 
 def _remedy(setting: PolicyField) -> str:
@@ -283,7 +301,7 @@ def _consumer_hint(name: str, consumers: Collection[str]) -> str:
         return ""
     if not consumers:
         return "This app has no consumers; remove it."
-    return f"The consumers of this app are: {', '.join(sorted(consumers))}."
+    return f"It names no consumer. The consumers of this app are: {', '.join(sorted(consumers))}."
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
