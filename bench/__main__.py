@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -18,9 +20,10 @@ import confluent_kafka
 from fastavro import parse_schema, schemaless_writer
 
 from bench import cards, rolling
-from bench.contenders import AVRO, OUTPUT
+from bench.contenders import AVRO, OUTPUT, POSTGRES
 from bench.measure import Measured
 from keepfast.testing import KafkaBroker
+from tests.support.postgres import running
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,16 @@ ONCE = Workload(
     (Row("keepfast_sends", "small", 50_000), Row("keepfast_once", "small", 50_000)),
 )
 PARSED = parse_schema(json.loads(AVRO))
+W6 = Workload(
+    "w6",
+    "a row for each record in PostgreSQL, with its identity, in one transaction a record; 1 partition",
+    (Row("raw_inbox", "one", 5_000), Row("keepfast_inbox", "one", 5_000, 0.8)),
+)
+W6_BATCH = Workload(
+    "w6",
+    "the same with batches of 100, beside one by one",
+    (Row("keepfast_inbox", "one", 5_000), Row("keepfast_inbox_batch", "one", 5_000, 5.0)),
+)
 COUNTS = (1, 2, 4, 16, 128, 512)
 PARTITIONS = tuple(
     Workload(
@@ -115,7 +128,7 @@ PARTITIONS = tuple(
     )
     for count in COUNTS
 )
-WORKLOADS = (W1, SEE, MIDDLEWARE, SCHEMAS, *PARTITIONS, W2_ONE, W2_FOUR, W3, ONCE)
+WORKLOADS = (W1, SEE, MIDDLEWARE, SCHEMAS, *PARTITIONS, W2_ONE, W2_FOUR, W3, W6, W6_BATCH, ONCE)
 
 
 def main() -> int:
@@ -124,7 +137,7 @@ def main() -> int:
     parser.add_argument(
         "workloads",
         nargs="*",
-        help="w1, see, middleware, schemas, partitions, w2, w3, w7, once, cards; none: all",
+        help="w1, see, middleware, schemas, partitions, w2, w3, w6, w7, once, cards; none: all",
     )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
     parser.add_argument("--json", action="store_true", help="one JSON line per contender")
@@ -141,7 +154,7 @@ def main() -> int:
     if "cards" in (arguments.workloads or known):  # needs no broker
         missed += cards.run(as_json=arguments.json)
     if chosen:
-        with KafkaBroker() as broker:
+        with KafkaBroker() as broker, _database(needed=any(workload.name == "w6" for workload in chosen)):
             _fill(broker, {row.topic for workload in chosen for row in workload.rows})
             for workload in chosen:
                 missed += _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)
@@ -150,6 +163,18 @@ def main() -> int:
     for miss in missed:
         print(f"below target: {miss}", file=sys.stderr)
     return 1 if missed else 0
+
+
+@contextmanager
+def _database(*, needed: bool) -> Iterator[None]:
+    """A PostgreSQL for contenders, if they need one."""
+    if not needed:
+        yield
+        return
+    with running() as url:
+        os.environ[POSTGRES] = url
+        yield
+        del os.environ[POSTGRES]
 
 
 def _fill(broker: KafkaBroker, topics: set[str]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import os
 import sys
 import threading
 import time
@@ -18,19 +19,27 @@ from typing import Annotated, Any
 
 import confluent_kafka
 import msgspec
+import psycopg
 
 from bench.measure import Measured, OrderCheck, Stopwatch
-from keepfast import App, Avro, Context, Provide
+from keepfast import App, Avro, BatchContext, Context, PostgresInbox, Provide
 from keepfast.app.assembly import assemble_app, decoding_of, specs_of
+from keepfast.app.inboxes import AppInboxes
 from keepfast.app.schemas import AppSchemas
 from keepfast.core.policies import CommitPolicy
 from keepfast.http.client import fetch
 from keepfast.http.local_app import AppServer
+from keepfast.inbox import tables
+from keepfast.inbox.postgres import INSERT_ONE
 from keepfast.kafka.registry import Registry, RegistryConnection
 from keepfast.telemetry import logs
 from keepfast.wiring.assembly import Assembly
 
 HANDLER_S = 0.005
+POSTGRES = "BENCH_POSTGRES"
+"""The variable with the address of the database of W6."""
+EFFECTS = "CREATE TABLE IF NOT EXISTS effects (run text, number bigint)"
+INSERT_EFFECT = "INSERT INTO effects VALUES (%s, %s)"
 POLL_INTERVAL_S = 0.005
 SCRAPE_S = 0.2
 OUTPUT = "output"
@@ -272,6 +281,48 @@ async def _transform(value: dict[str, Any], context: Context) -> None:
     context.send(OUTPUT, value, key=context.key)
 
 
+def raw_inbox(brokers: str, topic: str, records: int) -> Measured:
+    """The same writes by hand: identity and effect in one transaction a record; one commit of offsets at the end."""
+    client, watch, seen = _client(brokers, tuned=True), Stopwatch(), 0
+    group, effect = str(uuid.uuid4()), str(uuid.uuid4())
+    with psycopg.connect(os.environ[POSTGRES], autocommit=True) as connection:
+        tables.migrate(connection, outbox=False)
+        connection.execute(EFFECTS)
+        client.subscribe([topic])
+        while seen < records:
+            for message in client.consume(1000, 0.1):
+                if not watch.running:
+                    watch.start()
+                with connection.transaction():
+                    connection.execute(INSERT_ONE, (group, topic, message.partition(), message.offset()))
+                    connection.execute(INSERT_EFFECT, (effect, seen))
+                seen += 1
+                if seen == records:
+                    break
+        client.commit(asynchronous=False)
+    measured = watch.stop(records)
+    client.close()
+    return measured
+
+
+def keepfast_inbox(brokers: str, topic: str, records: int) -> Measured:
+    def handle(value: bytes, tx: psycopg.Connection, context: Context) -> None:  # noqa: ARG001 - the record is what counts
+        tx.execute(INSERT_EFFECT, (context.group, context.offset))
+
+    return _keepfast(brokers, topic, records, handle, inbox=PostgresInbox(), order="partition")
+
+
+def keepfast_inbox_batch(brokers: str, topic: str, records: int) -> Measured:
+    """100 records in one transaction, with one insert of ours, and one statement of the handler."""
+
+    def handle(values: list[bytes], tx: psycopg.Connection, context: BatchContext) -> None:  # noqa: ARG001 - as above
+        rows = [(context.group, one.offset) for one in context]
+        with tx.cursor() as cursor:
+            cursor.executemany(INSERT_EFFECT, rows)
+
+    return _keepfast(brokers, topic, records, handle, inbox=PostgresInbox(), order="partition")
+
+
 def _keepfast(
     brokers: str,
     topic: str,
@@ -286,10 +337,12 @@ def _keepfast(
     serves = {"port": 0, "enabled": scraped}
     app = App("bench", kafka={"brokers": brokers}, registry=REGISTRY, health=serves, tracing={"enabled": traced})
     app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)
-    settings = app.settings(environ={})
-    chosen = app.chosen()
+    settings = app.settings(environ={"POSTGRES_URL": os.environ[POSTGRES]} if POSTGRES in os.environ else {})
+    chosen, inboxes = app.chosen(), AppInboxes(settings)
     schemas = AppSchemas(settings, {}, [decoding_of(consumer, settings) for consumer in chosen])
-    assembled = assemble_app(specs_of(chosen, settings, schemas=schemas), settings, wait=False)
+    specs = specs_of(chosen, settings, inboxes=inboxes, schemas=schemas)
+    inboxes.open()
+    assembled = assemble_app(specs, settings, wait=False)
     measured: list[Measured] = []
     threading.Thread(target=_watch, args=(assembled, records, check, measured), daemon=True).start()
     with AppServer(settings) as serving:
@@ -297,6 +350,7 @@ def _keepfast(
         if serving.url:
             threading.Thread(target=_scrape, args=(serving.url,), daemon=True).start()
         code = assembled.run()
+    inboxes.close()
     if code != 0 or not measured:
         raise RuntimeError(f"keepfast ended with {code}")
     return measured[0]
@@ -344,6 +398,9 @@ CONTENDERS = {
         keepfast_threads,
         keepfast_sends,
         keepfast_once,
+        raw_inbox,
+        keepfast_inbox,
+        keepfast_inbox_batch,
     )
 }
 

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from keepfast.core.guards import BreakerPolicy as BreakerPolicy
     from keepfast.core.guards import RatePolicy as RatePolicy
     from keepfast.core.guards import StormPolicy as StormPolicy
+    from keepfast.core.inbox import Inbox as Inbox
+    from keepfast.core.inbox import RecordIdentity as RecordIdentity
     from keepfast.core.policies import BatchPolicy as BatchPolicy
     from keepfast.core.policies import BufferPolicy as BufferPolicy
     from keepfast.core.policies import CommitPolicy as CommitPolicy
@@ -84,6 +86,9 @@ if TYPE_CHECKING:
     from keepfast.engine.context import BatchContext as BatchContext
     from keepfast.engine.context import Context as Context
     from keepfast.engine.context import RawRecord as RawRecord
+    from keepfast.inbox import PostgresInbox as PostgresInbox
+    from keepfast.inbox import SqliteInbox as SqliteInbox
+    from keepfast.inbox import upsert as upsert
     from keepfast.redact.sensitive import CardNumbers as CardNumbers
     from keepfast.redact.sensitive import SensitiveData as SensitiveData
     from keepfast.runner.retry import RetryConfig as RetryConfig
@@ -127,6 +132,7 @@ _HOMES = {
     "HandlerAbandoned": "keepfast.core.events",
     "HandlerTimedOut": "keepfast.core.events",
     "Held": "keepfast.core.events",
+    "Inbox": "keepfast.core.inbox",
     "JsonSchema": "keepfast.core.schemas",
     "KafkaConsumerRunner": "keepfast.runner.runner",
     "KeepfastError": "keepfast.core.errors",
@@ -135,6 +141,7 @@ _HOMES = {
     "Moved": "keepfast.core.events",
     "PartitionReset": "keepfast.core.events",
     "Pattern": "keepfast.core.topic_patterns",
+    "PostgresInbox": "keepfast.inbox",
     "PreviousOwnerCrashed": "keepfast.core.events",
     "ProbationEnded": "keepfast.core.events",
     "ProbationStarted": "keepfast.core.events",
@@ -146,6 +153,7 @@ _HOMES = {
     "Receipt": "keepfast.core.records",
     "Record": "keepfast.core.records",
     "RecordEvent": "keepfast.core.events",
+    "RecordIdentity": "keepfast.core.inbox",
     "RecordFailed": "keepfast.core.events",
     "Reject": "keepfast.core.errors",
     "Released": "keepfast.core.events",
@@ -165,6 +173,7 @@ _HOMES = {
     "SinkError": "keepfast.core.errors",
     "Sought": "keepfast.core.events",
     "Spooled": "keepfast.core.events",
+    "SqliteInbox": "keepfast.inbox",
     "StartError": "keepfast.core.errors",
     "StormGuardReleased": "keepfast.core.events",
     "StormGuardTripped": "keepfast.core.events",
@@ -172,6 +181,7 @@ _HOMES = {
     "SubscriptionChanged": "keepfast.core.events",
     "TopicPartition": "keepfast.core.records",
     "TopicRecreated": "keepfast.core.events",
+    "upsert": "keepfast.inbox",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - the same names as above, once

@@ -233,7 +233,7 @@ def retry_profile_that_is_not_there(app: App) -> None:
 
 @mistake(
     "consumer work: commit.mode is interval (code, consumer work: commit.mode), so a crash repeats "
-    "records that were finished. Set idempotent=True in code if the handler can bear that, or use "
+    "records that were finished. Set idempotent=True in code if the handler can bear that, give it an inbox, or use "
     "commit.mode each."
 )
 def commits_at_intervals_of_a_handler_that_is_not_idempotent(app: App) -> None:

@@ -68,6 +68,7 @@ def test_key_value_and_headers_of_a_letter_are_the_originals_and_ours_come_last(
     assert tuple(outgoing.headers)[: len(own)] == tuple(own)
     if form != "headers":
         assert list(outgoing.headers)[len(own) :] == [
+            ("keepfast-origin", b"/00000000/3/17/orders.payment.v1"),
             ("keepfast-letter-id", b"g/orders.payment.v1/3/17"),
             ("keepfast-error-code", b"CODE"),
         ]
@@ -87,6 +88,7 @@ def test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on() -> No
     assert [name for name, _ in outgoing.headers] == [
         "trace",
         "trace",
+        "keepfast-origin",
         "keepfast-letter-id",
         "keepfast-error-code",
         "keepfast-replay",
@@ -187,7 +189,7 @@ def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() 
         seen.append(smaller)
     assert 2 <= len(seen) <= 6
     assert seen[-1].value == b"\xff" * 1_000
-    assert [name for name, _ in seen[-1].headers] == ["keepfast-letter-id"]
+    assert [name for name, _ in seen[-1].headers] == ["keepfast-origin", "keepfast-letter-id"]
 
 
 CAUSE = """

@@ -29,7 +29,7 @@ def test_a_letter_of_spring_is_read_and_its_record_is_replayed_byte_for_byte(nam
     )
     assert found.error_message.endswith(written.message)
     assert found.stack_trace
-    sent = ours.for_replay(found, ReplayMark("case", "run", 1))
+    sent = ours.for_replay(found, ReplayMark("case", "run", 1), topic="deal.events")
     assert tuple(sent) == (*OWN, ("keepfast-replay", b"case;run;1"))
 
 

@@ -41,7 +41,7 @@ def test_a_replayed_record_is_the_original_and_a_header_of_ours(
 ) -> None:
     found = written(letter(key=key, value=value, headers=tuple(own)), form)
     assert (found.key, found.value, found.headers, found.exact) == (key, value, tuple(own), True)
-    sent = ours.for_replay(found, ReplayMark("case", "run", 1))
+    sent = ours.for_replay(found, ReplayMark("case", "run", 1), topic="orders")
     assert sent[: len(own)] == tuple(own)
     assert sent[len(own) :] == (("keepfast-replay", b"case;run;1"),)
 
@@ -52,7 +52,7 @@ def test_dying_and_being_replayed_again_piles_nothing_up(own: Headers, form: Let
     for number in range(rounds):
         dead_lettered = letter(headers=ours.originals(alive), replay=ReplayMark.of(alive))
         assert (dead_lettered.headers, dead_lettered.replay_count) == (tuple(own), number)
-        alive = ours.for_replay(written(dead_lettered, form), ReplayMark("case", "run", number + 1))
+        alive = ours.for_replay(written(dead_lettered, form), ReplayMark("case", "run", number + 1), topic="orders")
     assert len(alive) == len(own) + 1
 
 

@@ -81,6 +81,7 @@ OF_THE_APP: dict[str, Any] = {
     "registry": {"url": "mock://me", "register": True},
     "masking": {"fields": ("pin",)},
     "spool": {"max_bytes": 5},
+    "postgres": {"pool_max": 5},
     "state": {"dir": "/var/lib/me"},
     "desk": {"topic": "mine", "replay_limit": 5},
     "shutdown": {"timeout_s": 7},

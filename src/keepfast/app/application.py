@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from keepfast.core.events import Event, Observer
     from keepfast.http.local_app import LocalApp
     from keepfast.http.pages import AsgiApp, Pages
+    from keepfast.inbox.outbox import Outbox
     from keepfast.settings import Settings
     from keepfast.telemetry.state import HealthReport, SeekResult
 
@@ -163,7 +164,8 @@ class App(Router):
 
         consumers = {consumer.name: {**consumer.options, **consumer.sources} for consumer in self.consumers.values()}
         batches = [consumer.name for consumer in self.consumers.values() if consumer.shape.batch]
-        spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches)
+        inboxes = [consumer.name for consumer in self.consumers.values() if consumer.inbox is not None]
+        spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches, inboxes=inboxes)
         return load(spec, environ=environ, cwd=cwd, for_tests=for_tests)
 
     def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
@@ -336,6 +338,21 @@ class App(Router):
             raise LifecycleError(f"App {self.name!r} is being started: its producer is not connected yet.")
         return sends.send(outgoing)
 
+    @cached_property
+    def outbox(self) -> Outbox:
+        """Events that are one fact with what else a database transaction writes: `app.outbox.send(connection, …)`.
+        Raises ConfigError if no consumer of the app has `inbox=PostgresInbox(outbox=True)`, whose relay sends them.
+        """
+        from keepfast.app.inboxes import has_outbox
+        from keepfast.inbox.outbox import Outbox
+
+        if not any(map(has_outbox, self.consumers.values())):
+            raise ConfigError(
+                f"App {self.name!r} has no outbox, so nothing would send the event: give one of its consumers"
+                " inbox=PostgresInbox(outbox=True), or use app.send."
+            )
+        return Outbox(self.name)
+
     # -- control: each waits for the reply of the consumer's loop, a tenth of a second as a rule
 
     def pause(self, consumer: str, topic: str | None = None, partition: int | None = None) -> None:
@@ -418,11 +435,19 @@ class App(Router):
         return self._instance_of(self._load(os.environ, Path.cwd()), consumers, options)
 
     def _instance_of(self, settings: Settings, consumers: list[Consumer], options: StartOptions) -> AppInstance:
+        from keepfast.app.inboxes import has_outbox
         from keepfast.app.instance import AppInstance
 
         lifespan = None if self.lifespan is None else partial(self.lifespan, self)
+        senders = [consumer for consumer in self.consumers.values() if has_outbox(consumer)]
         return AppInstance(
-            settings, consumers, schemas=self.schemas, lifespan=lifespan, hooks=self.hooks, options=options
+            settings,
+            consumers,
+            schemas=self.schemas,
+            lifespan=lifespan,
+            hooks=self.hooks,
+            options=options,
+            senders=senders,
         )
 
     @contextmanager

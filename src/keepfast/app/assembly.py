@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from keepfast.app.inboxes import AppInboxes
 from keepfast.app.options import Consumer
 from keepfast.app.schemas import AppSchemas
 from keepfast.core.errors import ConfigError
@@ -67,13 +68,16 @@ def specs_of(
     settings: Settings,
     resources: Any = None,
     *,
+    inboxes: AppInboxes | None = None,
     overrides: Overrides | None = None,
     schemas: AppSchemas | None = None,
 ) -> list[ConsumerSpec]:
     """Each consumer's function, ready to be called. `resources` is what the app's lifespan yielded, or LATER to check
     what can be checked before it is entered; `overrides` are functions in place of providers; `schemas` is what values
-    are decoded and sent with. Raises ConfigError with every problem.
+    are decoded and sent with; inboxes are bound in `inboxes`, whose owner opens them. Raises ConfigError with every
+    problem.
     """
+    inboxes = inboxes or AppInboxes(settings)
     specs: list[ConsumerSpec] = []
     problems: list[str] = []
     for consumer in consumers:
@@ -86,7 +90,9 @@ def specs_of(
                 tombstones=own.tombstones,
                 group=own.group,
                 sensitive=consumer.sensitive,
-                around=Around(consumer.middleware, resources, overrides or {}),
+                around=Around(
+                    consumer.middleware, resources, overrides or {}, inboxes.of(consumer, own.group, resources)
+                ),
                 passes=consumer.filter,
                 decoding=replace(decoding_of(consumer, settings), source=schemas.source if schemas else None),
                 encode=schemas.encode if schemas is not None and schemas.sends else None,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepfast.app.assembly import assemble_app, decoding_of, specs_of
+from keepfast.app.inboxes import STOP_S as INBOX_STOP_S
+from keepfast.app.inboxes import AppInboxes
 from keepfast.app.lifespan import RESERVED_S, AnyContextManager, Lifespan
 from keepfast.app.options import Consumer
 from keepfast.app.schemas import AppSchemas
@@ -58,6 +60,7 @@ class StartOptions:
 class AppInstance:
     """An app from its start to its end. Its methods block: any thread but the event loop's.
 
+    `senders` are consumers of the app, started or not, whose outbox is sent from here, too.
     `run` does everything, with signals; `start` and `stop` are for an app that is embedded. `abort` ends a start that
     is under way on another thread, `end_run` a run. `started`: it is embedded, its consumers have started, and it was
     not stopped. `runs`: `run` was called.
@@ -72,6 +75,7 @@ class AppInstance:
         lifespan: Callable[[], AnyContextManager] | None,
         hooks: Sequence[Hook],
         options: StartOptions,
+        senders: Sequence[Consumer] = (),
     ) -> None:
         self._name = settings.app.name
         self._hooks = hooks
@@ -79,7 +83,9 @@ class AppInstance:
         self._consumers = consumers
         self.schemas = AppSchemas(settings, schemas, [decoding_of(consumer, settings) for consumer in consumers])
         self._options = options
+        self._senders = senders
         self._events = options.events or event_loop_thread()
+        self.inboxes = AppInboxes(settings, self._events)
         self._lifespan = (
             None if lifespan is None else Lifespan(lifespan, self._name, self._events, ended=self._lifespan_ended)
         )
@@ -214,7 +220,7 @@ class AppInstance:
     def _check(self) -> None:
         """What is wrong in the code is reported before anything is served, opened or connected. Raises ConfigError."""
         resources = None if self._lifespan is None else LATER
-        specs_of(self._consumers, self._settings, resources, schemas=self.schemas)
+        specs_of(self._consumers, self._settings, resources, inboxes=self.inboxes, schemas=self.schemas)
 
     def _open(self) -> Assembly:
         """From nothing to an assembly that can be started. If that fails or is given up, nothing of it is left."""
@@ -226,8 +232,15 @@ class AppInstance:
                 undo.callback(self._leave_lifespan, RESERVED_S)
                 self._lifespan.enter()
             self._refuse_aborted()
+            specs = specs_of(
+                self._consumers, self._settings, self.resources, inboxes=self.inboxes, schemas=self.schemas
+            )
+            for consumer in self._senders:
+                self.inboxes.of(consumer, "", self.resources)
+            undo.callback(self.inboxes.close)
+            self.inboxes.open()
             assembly = assemble_app(
-                specs_of(self._consumers, self._settings, self.resources, schemas=self.schemas),
+                specs,
                 self._settings,
                 wait=self._options.wait,
                 events=self._events,
@@ -239,10 +252,11 @@ class AppInstance:
                 hooks=self._hooks,
             )
             undo.callback(assembly.close, 1.0)
-            self._server.attach(assembly)
+            self._server.attach(assembly, self.inboxes.service)
             self.sends = AppSends(assembly.sink)
             self._assembly = assembly
             self._refuse_aborted()
+            self.inboxes.start(assembly.clients.sink)
             undo.pop_all()
         return assembly
 
@@ -255,6 +269,8 @@ class AppInstance:
         until = time.monotonic() + min(left_s, self._settings.shutdown.timeout_s)
         assembly = self._assembled
         assembly.end_handlers(max(0.5, left_s - self._reserved_s))
+        self.inboxes.stop(max(0.1, min(INBOX_STOP_S, until - time.monotonic())))
+        self.inboxes.close()
         self._leave_lifespan(max(0.1, until - time.monotonic()))
         assembly.close(max(0.1, until - time.monotonic()))
         self.schemas.close()

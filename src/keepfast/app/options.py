@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 from keepfast.classify.classification import Rule
 from keepfast.core.alerts import AlertPolicy, TopicKind
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
+from keepfast.core.inbox import Inbox
 from keepfast.core.policies import (
     BatchPolicy,
     BufferPolicy,
@@ -26,6 +27,7 @@ from keepfast.core.topic_patterns import Pattern
 from keepfast.decode.choice import Decoding
 from keepfast.decode.signature import HandlerShape, ProviderShape
 from keepfast.engine.context import RawRecord
+from keepfast.inbox.postgres import PostgresInbox
 from keepfast.redact.sensitive import CardNumbers
 
 ErrorKey = type[BaseException] | str
@@ -100,6 +102,7 @@ class Consumer:
     filter: Callable[[RawRecord], object] | None = None
     decoding: Decoding = field(default_factory=Decoding)
     pattern: Pattern | None = None
+    inbox: Inbox | PostgresInbox | None = None
 
     @property
     def sources(self) -> dict[str, object]:

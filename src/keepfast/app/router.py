@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar, Unpack
 
 from keepfast.app.options import Consumer, ConsumerOptions, Middleware
 from keepfast.core.errors import ConfigError
+from keepfast.core.inbox import Inbox
 from keepfast.core.schemas import AnySchema
 from keepfast.core.topic_patterns import Pattern
 from keepfast.decode.choice import ByContentType, Decoding, ValueDecoder
 from keepfast.decode.signature import inspect_handler, inspect_provider, is_plain
 from keepfast.engine.context import BatchContext, Context, RawRecord
+from keepfast.inbox.postgres import PostgresInbox
 from keepfast.redact.sensitive import CardNumbers
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,6 +37,7 @@ class Router:
         name: str | None = None,
         sensitive: CardNumbers | None = None,
         middleware: Sequence[Middleware] = (),
+        inbox: Inbox | PostgresInbox | None = None,
         filter: Callable[[RawRecord], object] | None = None,  # noqa: A002 - what everybody calls it
         decoder: ValueDecoder | ByContentType | None = None,
         types: Mapping[str, Any] | None = None,
@@ -50,6 +54,7 @@ class Router:
         which `sensitive` finds something is discarded before the handler sees it. One for which `filter` returns
         something false is finished before it is decoded: counted, not logged, and the handler does not see it.
         `middleware` is around this handler alone, inside of the app's.
+        With an `inbox` it runs inside a database transaction, which it may take, and that notes the record as done.
 
         A record becomes what the annotation says. With a type for each topic (`{"a.v1": A, "b.v1": B}`), or for each
         value of the header `type_header` (`types={"login": Login}`), it becomes that; the annotation is their union.
@@ -81,7 +86,8 @@ class Router:
             shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
             around = tuple(inspect_provider(one, "middleware") for one in middleware)
             own = name or shape.name
-            self._add(Consumer(own, function, shape, names, options, sensitive, around, filter, decoding, pattern))
+            registered = Consumer(own, function, shape, names, options, sensitive, around, filter, decoding, pattern)
+            self._add(replace(registered, inbox=inbox))
             return function
 
         return register

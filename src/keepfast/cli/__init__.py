@@ -25,6 +25,8 @@ COMMANDS: Final = {
     "dlq": "Inspect and replay dead letters.",
     "desk": "Serve the page of the dead-letter desk.",
     "spool": "Inspect and publish dead letters that Kafka did not accept.",
+    "inbox": "Create the tables of inboxes, show and clean what they hold.",
+    "outbox": "Show events that are not sent yet, and send them.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
     "schema": "Show and compare schemas of the registry.",
     "send": "Produce records to a topic.",

@@ -50,11 +50,12 @@ class RunFinished(Event):
 
     Their places are where they came from, also after they were in a retry topic (`retry_topic`). What a handler still
     does when its partition was revoked is not reported: it counts for nothing here. `filtered` are records between them
-    that the filter did not let pass: they are finished without a call.
+    that the filter did not let pass, `skipped` those that the inbox knows already: they are finished without a call.
     """
 
     records: tuple[RecordPlace, ...]
     filtered: tuple[RecordPlace, ...] = ()
+    skipped: tuple[RecordPlace, ...] = ()
     retry_topic: str = ""
 
 

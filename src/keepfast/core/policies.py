@@ -123,7 +123,9 @@ class CommitPolicy(Policy):
     section: ClassVar[str] = "commit"
 
     mode: Annotated[
-        CommitMode, Doc("`each`: after each record. `interval`: by time and count; needs idempotent=True.")
+        CommitMode,
+        Doc("`each`: after each record. `interval`: by time and count; needs idempotent=True or an inbox."),
+        Derived("`each`; `interval` with an inbox"),
     ] = "each"
     every_s: Annotated[float, Range(0, 3600, above=True), Doc("Interval: after this time at the latest.")] = 1.0
     every_records: Annotated[int, Range(1), Doc("Interval: after this many records at the latest.")] = 10_000

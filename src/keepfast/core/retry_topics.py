@@ -216,6 +216,7 @@ GROUP: Final = "keepfast-retry-group"
 TOPIC: Final = "keepfast-retry-origin-topic"
 PARTITION: Final = "keepfast-retry-origin-partition"
 OFFSET: Final = "keepfast-retry-origin-offset"
+TOPIC_ID: Final = "keepfast-retry-origin-topic-id"
 TIMESTAMP: Final = "keepfast-retry-origin-timestamp-ms"
 TIMESTAMP_KIND: Final = "keepfast-retry-origin-timestamp-type"
 ATTEMPTS: Final = "keepfast-retry-attempts"
@@ -225,6 +226,7 @@ MAX_FAILURES: Final = 1_000_000
 MAX_ATTEMPTS: Final = 20
 """Listed one by one: the first and the last ones."""
 MAX_TYPE: Final = 100
+MAX_TOPIC_ID: Final = 200
 MAX_ATTEMPTS_BYTES: Final = 16_000
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
@@ -234,13 +236,16 @@ _MAX_BLOCK: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class RetryOrigin:
-    """Where the record was before it was moved. `timestamp_kind` is the client's number for the timestamp's type."""
+    """Where the record was before it was moved. `timestamp_kind` is the client's number for the timestamp's type;
+    `topic_id` is empty where it is not known.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_kind: int
     timestamp_ms: int
+    topic_id: str = ""
 
 
 PastAttempt = tuple[float, str]
@@ -274,6 +279,8 @@ def encode(past: Past, *, group: str) -> Headers:
     if past.origin is not None:
         origin = past.origin
         added += [(TOPIC, origin.topic), (PARTITION, str(origin.partition)), (OFFSET, str(origin.offset))]
+        if origin.topic_id:
+            added.append((TOPIC_ID, origin.topic_id))
         if origin.timestamp_ms >= 0:
             added += [(TIMESTAMP, str(origin.timestamp_ms)), (TIMESTAMP_KIND, str(origin.timestamp_kind))]
     attempts = past.attempts
@@ -358,9 +365,10 @@ def _origin(fields: dict[str, bytes | None], tier: Tier) -> RetryOrigin | None:
     if fields.get(TOPIC) != tier.source.encode() or partition is None or offset is None:
         return None
     timestamp_ms, kind = digits(fields.get(TIMESTAMP), LAST_MS), digits(fields.get(TIMESTAMP_KIND), 2)
+    topic_id = utf8(fields.get(TOPIC_ID), MAX_TOPIC_ID)
     if timestamp_ms is None or kind is None:
-        return RetryOrigin(tier.source, partition, offset, 0, -1)
-    return RetryOrigin(tier.source, partition, offset, kind, timestamp_ms)
+        return RetryOrigin(tier.source, partition, offset, 0, -1, topic_id)
+    return RetryOrigin(tier.source, partition, offset, kind, timestamp_ms, topic_id)
 
 
 def _attempts(header: bytes | None) -> tuple[PastAttempt, ...]:
@@ -470,9 +478,17 @@ def source_of(message: Message) -> str:
 
 
 def moved(
-    message: Message, *, tiers: Tiers, step: int, wall_s: float, failures: int, attempts: Iterable[PastAttempt]
+    message: Message,
+    *,
+    tiers: Tiers,
+    step: int,
+    wall_s: float,
+    failures: int,
+    attempts: Iterable[PastAttempt],
+    topic_id: str = "",
 ) -> Outgoing:
-    """The record as it goes into the retry topic of this step: key, value and headers exactly, and where it came from.
+    """The record as it goes into the retry topic of this step: key, value and headers exactly, and where it came from:
+    `topic_id` is that of the topic it was read from, where that is known.
 
     Its timestamp is that of the move: the topic's retention must not count from the original's.
     """
@@ -482,7 +498,7 @@ def moved(
         step=step,
         failures=failures,
         due_ms=due_ms(wall_s, tier.delay_s),
-        origin=_returned_origin(message),
+        origin=_returned_origin(message, topic_id),
         attempts=tuple(attempts),
         headers=tuple(read_headers(record)),
     )
@@ -495,8 +511,8 @@ def moved(
     )
 
 
-def _returned_origin(message: Message) -> RetryOrigin | None:
+def _returned_origin(message: Message, topic_id: str) -> RetryOrigin | None:
     """None for one that came back without saying where from: the next topic must not believe it either."""
     if isinstance(message, Returned):
         return message.past.origin
-    return RetryOrigin(message.topic(), message.partition(), message.offset(), *message.timestamp())
+    return RetryOrigin(message.topic(), message.partition(), message.offset(), *message.timestamp(), topic_id)

@@ -8,7 +8,7 @@ the bad record among them. A *failed record* holds its lane until it is finished
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -385,8 +385,8 @@ class SelectedRecords:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `failure`, `failed_s`, `waits`,
-    `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to
+    While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `skipped`, `failure`, `failed_s`,
+    `waits`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to
     `messages`. The worker writes `current` and *then* reads `stop` before each record, so once the loop has set `stop`
     and read `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`,
     it stays with its worker: the loop continues with a stand-in.
@@ -411,6 +411,7 @@ class Run:
         "sending",
         "sends",
         "seqs",
+        "skipped",
         "stop",
         "taken",
         "waits",
@@ -436,6 +437,7 @@ class Run:
         self.current = -1
         self.done = 0
         self.filtered: Sequence[int] = ()  # positions, of those that are done, that did not pass the filter
+        self.skipped: Sequence[int] = ()  # positions of those that were processed before, as the inbox says
         self.failure: BaseException | None = None
         self.failed_s = 0.0  # how long the attempt took that failed
         self.elapsed_s = 0.0
@@ -504,6 +506,17 @@ class Run:
             self.filtered = []
         self.filtered.append(position)
 
+    def skip(self, positions: Iterable[int]) -> None:
+        """The worker: the inbox says of these, of the records that a call is about, that they were processed before.
+        They count when they are done.
+        """
+        self.skipped = [*self.skipped, *(self.current + position for position in positions)]
+
+    @property
+    def skipped_count(self) -> int:
+        """How many of those that are done were processed before."""
+        return sum(position < self.done for position in self.skipped)
+
     @property
     def handled(self) -> int:
         """How many of those that are done the handler was called for."""
@@ -537,6 +550,7 @@ class Run:
         other.begun_at = self.begun_at
         other.current = other.done = done
         other.filtered = [position for position in self.filtered if position < done]
+        other.skipped = [position for position in self.skipped if position < done]
         if self.outputs:
             before = set(map(id, self.messages[:done]))
             other.outputs = [one for one in tuple(self.outputs) if id(one[0]) in before]
@@ -554,6 +568,7 @@ class Run:
         self.current = -1
         self.done = 0
         self.filtered = ()
+        self.skipped = ()
         self.taken = 0
         self.failure = None
         self.sends = None
@@ -737,7 +752,7 @@ class Batch(Run):
         other.named = {(heirs[part], seq): error for (part, seq), error in self.named.items() if part in heirs}
         other.failures, other.trial, other.search, other.found = self.failures, self.trial, self.search, self.found
         other.bad, other.given = dict(self.bad), None if self.given is None else list(self.given)
-        other.filtered, other.leading = self.filtered, self.leading
+        other.filtered, other.leading, other.skipped = self.filtered, self.leading, self.skipped
         other.begun_at, other.current = self.begun_at, done
         other.failure = failure
         other.failed_s = other.elapsed_s = now - self.begun_at
@@ -811,6 +826,13 @@ class Batch(Run):
         self.filtered, self.leading, self.given = filtered, leading, given
         return SelectedRecords([self.messages[index] for index in given], values) if given or filtered else None
 
+    def skip(self, positions: Iterable[int]) -> None:
+        """As of a run; the others are what the handler gets."""
+        given = range(len(self.messages)) if self.given is None else self.given
+        self.skipped = [given[position] for position in positions]
+        known = frozenset(self.skipped)
+        self.given = [position for position in given if position not in known]
+
     def judged_by(self, error: BaseException) -> BaseException:
         return error
 
@@ -848,10 +870,10 @@ class Batch(Run):
                 return
 
     def succeeded(self) -> None:
-        """The worker: what was selected is done, and what was filtered. The parts know it, too, should one of them have
-        to go.
+        """The worker: what was selected is done, and what was filtered or skipped. The parts know it, too, should one
+        of them have to go.
         """
-        done = None if self.given is None else frozenset((*self.given, *self.filtered))
+        done = None if self.given is None else frozenset((*self.given, *self.filtered, *self.skipped))
         self.done = len(self.messages) if done is None else len(done)
         at = 0
         for part in self.parts:
@@ -869,5 +891,5 @@ class Batch(Run):
         count = max(0, min(len(part.messages), len(self.messages) - first))
         if self.given is None:
             return list(range(count)) if self.done else []
-        done = frozenset((*self.given, *self.filtered) if self.done else self.leading)
+        done = frozenset((*self.given, *self.filtered, *self.skipped) if self.done else self.leading)
         return [index for index in range(count) if first + index in done]

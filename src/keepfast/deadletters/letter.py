@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, Literal
 
+from keepfast.core.inbox import RecordOrigin
 from keepfast.core.policies import LetterFormat
 from keepfast.core.replays import ReplayMark
 from keepfast.core.schemas import SchemaRef
@@ -79,6 +80,8 @@ class Letter:
     handler: str = ""
     app_version: str = ""
     trace_id: str = ""
+    origin: RecordOrigin | None = None
+    """Where the record was first, if it is a repetition of another; see `core.inbox`."""
     replay: ReplayMark | None = None
     """The replay that the record came from; None if it had not been replayed."""
     schema: SchemaRef | None = None

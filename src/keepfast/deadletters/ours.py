@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from keepfast.core.inbox import ORIGIN
 from keepfast.core.replays import REPLAY, ReplayMark
 from keepfast.deadletters import checked
 from keepfast.deadletters.letter import MAX_GROUP, MAX_ID, Bytes, Headers, Letter
@@ -45,17 +46,24 @@ def original_count(headers: Sequence[tuple[str, Bytes]]) -> int | None:
 
 
 def only_id(letter: Letter) -> Headers:
-    """The headers of the smallest letter: the original ones, its id, and the replay that the record came from."""
-    return (*letter.headers, *encoded([(LETTER_ID, letter.id)]), *replay_header(letter))
+    """The headers of the smallest letter: the original ones, where the record was first, its id, and the replay that it
+    came from.
+    """
+    return (*letter.headers, *origin_note(letter), *encoded([(LETTER_ID, letter.id)]), *replay_header(letter))
+
+
+def origin_note(letter: Letter) -> Headers:
+    """Where the record was first, for replays of the letter."""
+    return () if letter.origin is None else (letter.origin.note,)
 
 
 def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
     """Read a letter with headers of `only_id`; None if it is not one."""
     count = next((index for index, (name, _) in enumerate(headers) if is_ours(name)), len(headers))
-    names = [name for name, _ in headers[count:]]
+    names = [name for name, _ in headers[count:] if name != ORIGIN]
     if names not in ([LETTER_ID], [LETTER_ID, REPLAY]):
         return None
-    parts = checked.utf8(headers[count][1], MAX_ID).rsplit("/", 3)
+    parts = checked.utf8(last(headers, LETTER_ID), MAX_ID).rsplit("/", 3)
     if len(parts) < 4 or checked.topic(parts[1]) is None:
         return None
     partition = checked.digits(parts[2].encode(), checked.MAX_PARTITION)
@@ -84,9 +92,10 @@ def replays(headers: Sequence[tuple[str, Bytes]]) -> int:
     return mark.n if mark is not None else 0
 
 
-def for_replay(letter: Letter, *marks: ReplayMark) -> Headers:
-    """The headers of a replayed record: the original ones, and ours last."""
-    return (*letter.headers, *(mark.header for mark in marks))
+def for_replay(letter: Letter, *marks: ReplayMark, topic: str) -> Headers:
+    """The headers of a record that is replayed as one of this topic: the original ones, and ours last."""
+    origin = () if letter.origin is None else (letter.origin.header(topic, letter.value),)
+    return (*letter.headers, *origin, *(mark.header for mark in marks))
 
 
 def replay_header(letter: Letter) -> Headers:

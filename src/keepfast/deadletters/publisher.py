@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 
 from keepfast.core.errors import KeepfastError, error_class, error_type
+from keepfast.core.inbox import origin_of
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Sink, Spool
 from keepfast.core.records import Message, Outgoing, Record
@@ -129,6 +130,7 @@ class Publisher:
             handler=self._handler,
             app_version=self._app_version,
             trace_id=checked.trace_id(ours.last(headers, ours.TRACEPARENT)),
+            origin=origin_of(failed_record.message, failed_record.partition.topic_id),
             replay=ReplayMark.of(record.headers, self._group),
             schema=self._schema_of(message) if self._schema_of is not None else None,
             format=self._form,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from keepfast.core.inbox import noted_origin
+from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import Record
 from keepfast.core.replays import REPLAY, ReplayMark
 from keepfast.deadletters import checked, envelope, foreign, inline, nested, ours, spring, spring_letters
@@ -29,6 +31,8 @@ def read(record: Record) -> Letter:
         changes["fingerprint"] = fingerprint(letter.error_class or letter.error_type, letter.error_message)
     if not letter.trace_id:
         changes["trace_id"] = checked.trace_id(ours.last(letter.headers, ours.TRACEPARENT))
+    if letter.format in LETTER_FORMATS:
+        changes["origin"] = noted_origin(record.headers, topic="", value=b"")
     return replace(letter, **changes) if any(changes.values()) or "headers" in changes else letter
 
 

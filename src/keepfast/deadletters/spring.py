@@ -82,7 +82,10 @@ def _ours(letter: Letter) -> Headers:
         "keepfast-schema": json.dumps(envelope.schema_fields(letter.schema)) if letter.schema is not None else "",
     }
     always = (ours.LETTER_ID, ours.ERROR_CODE)
-    return ours.encoded((name, text) for name, text in texts.items() if text or name in always)
+    return (
+        *ours.origin_note(letter),
+        *ours.encoded((name, text) for name, text in texts.items() if text or name in always),
+    )
 
 
 def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:

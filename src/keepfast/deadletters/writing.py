@@ -69,4 +69,4 @@ def other_form(outgoing: Outgoing, error: SinkError) -> Outgoing | None:
 
 def _marks(letter: Letter) -> Headers:
     marks = [(ours.LETTER_ID, letter.id), (ours.ERROR_CODE, letter.error_code)]
-    return (*ours.encoded(marks), *ours.replay_header(letter))
+    return (*ours.origin_note(letter), *ours.encoded(marks), *ours.replay_header(letter))

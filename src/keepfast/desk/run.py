@@ -270,12 +270,13 @@ class ReplayRun:
         if changed is None:
             self._skip("left out by the transform", item)
             return None
-        headers = ours.for_replay(replace(letter, headers=changed.headers), *marks)
         policy = self._policy
+        topic = policy.topic or letter.topic or ""
+        headers = ours.for_replay(replace(letter, headers=changed.headers, value=changed.value), *marks, topic=topic)
         if policy.to_group:
             return self._to_group(letter, replace(letter, key=changed.key, value=changed.value), headers)
         return Outgoing(
-            topic=policy.topic or letter.topic or "",
+            topic=topic,
             value=changed.value,
             key=changed.key,
             headers=headers,

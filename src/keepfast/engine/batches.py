@@ -111,14 +111,14 @@ class Batches:
         if batch.parts:
             self._continue(batch, verdict, bad, now)
         for run in done:
-            event, processed = None, run.handled
+            event, processed, skipped = None, run.handled - run.skipped_count, run.skipped_count
             if self._events.wants_runs:
                 event = run_finished(self._events, run, 0, run.done)
             if failure is not None and batch.found is not None and discard is not None:
                 self._discarded(run, batch, failure, batch.found, discard.reason)
                 event = replace(event, records=()) if event is not None and event.filtered else None
-                processed = 0
-            self._counts[run.partition.place.topic].finished(processed, len(run.filtered))
+                processed = skipped = 0
+            self._counts[run.partition.place.topic].finished(processed, len(run.filtered), skipped)
             if event is not None:
                 self._events.emit(event)
 
@@ -198,18 +198,20 @@ class Batches:
         first = 0
         done: list[Run] = []
         left: list[Run] = []
-        dropped = frozenset(batch.filtered)
+        dropped, known = frozenset(batch.filtered), frozenset(batch.skipped if batch.done else ())
         for part in batch.parts:
             partition = part.partition
             part.done = 0
             finished = batch.finished_of(part, first)
             filtered = [at for at, index in enumerate(finished) if first + index in dropped] if dropped else ()
+            skipped = [at for at, index in enumerate(finished) if first + index in known] if known else ()
             first += len(part.messages)
             if not self._ownership.is_current(partition):
                 self._lanes.release(part)  # stale: nothing of it counts, but its lanes are free again
                 continue
             if len(finished) == len(part.messages):
-                part.done, part.filtered, part.outputs = len(finished), filtered, batch.outputs
+                part.done, part.filtered, part.skipped = len(finished), filtered, skipped
+                part.outputs = batch.outputs
                 done.append(part)
                 partition.finish(part)
                 self._committer.finished(partition, part, part.done)
@@ -217,7 +219,8 @@ class Batches:
             left.append(part)
             if finished:
                 head = self._lanes.cut(part, finished)
-                head.batch, head.filtered, head.outputs = batch, filtered, batch.outputs
+                head.batch, head.filtered, head.skipped = batch, filtered, skipped
+                head.outputs = batch.outputs
                 batch.heads.append(head)
                 done.append(head)
                 partition.finish(head)

@@ -9,7 +9,7 @@ there. For a record, from the outside in:
    (consumers with schemas, and tracing, middleware or providers); a span (with tracing)
 4. the scan for sensitive data (consumers that ask for it)
 5. the context, decoding, the user's function, and the wait until what it sent is acknowledged; or with middleware,
-   providers or resources the same and those (`middleware.py`)
+   providers, resources or an inbox the same and those (`middleware.py`, `inbox.py`)
 
 A batch is one call: `Run.select` restores, scans, filters and decodes its records one by one, because an error there is
 about one record; the other stages are around the call with all that are left. So a selection reads like a message, and
@@ -43,6 +43,7 @@ from keepfast.engine.context import (
     AcknowledgedSender,
     AttributedSends,
     BatchContext,
+    BufferedSender,
     Context,
     Encode,
     RawRecord,
@@ -289,6 +290,7 @@ class Handler:
         self._lane_of = lane_of(order)
         self._group = group
         self._resources = around.resources
+        self._inbox = around.inbox
         self._sensitive = sensitive
         self._passes = passes
         self._encode = encode
@@ -339,6 +341,8 @@ class Handler:
         """What `ctx.send` does."""
         if self._exactly_once:
             return TransactionSender(None if tracing is None else tracing.with_context)
+        if self._inbox is not None and self._inbox.outbox:
+            return BufferedSender(None if tracing is None else tracing.with_context)
         return AcknowledgedSender(sink if tracing is None else tracing.sink(sink))
 
     def _inner(self, bodies: _Bodies, sender: Sender) -> Handle:

@@ -468,6 +468,13 @@ class BatchContext(Sequence[Context]):
         """
         self[0].send(topic, value, key, headers)
 
+    def only(self, positions: Sequence[int]) -> BatchContext:
+        """The same attempt at some of its records."""
+        messages = [self._messages[position] for position in positions]
+        return BatchContext(
+            messages, self._run, self._context_of, group=self.group, logger=self.logger, resources=self.resources
+        )
+
     @property
     def abandoned(self) -> bool:
         """Whether the call has timed out, as `Context.abandoned`."""

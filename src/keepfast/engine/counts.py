@@ -124,20 +124,22 @@ class FailureCounts:
 
 class TopicCounts(FailureCounts):
     """All that is counted of the records of one topic. `processed` are those that the handler succeeded with,
-    `filtered` those that the filter did not let pass.
+    `filtered` those that the filter did not let pass, `skipped` those that the inbox knew already.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.processed = 0
         self.filtered = 0
+        self.skipped = 0
         self.slow: dict[int, Exemplar] = {}
         """By bucket of the handling time: a record that took so long."""
 
-    def finished(self, processed: int, filtered: int) -> None:
-        """So many records were handled, and so many did not pass the filter."""
+    def finished(self, processed: int, filtered: int, skipped: int = 0) -> None:
+        """So many records were handled, so many did not pass the filter, and so many were processed before."""
         self.processed += processed
         self.filtered += filtered
+        self.skipped += skipped
 
     def took(self, elapsed_s: float, example: Exemplar) -> None:
         """A record took so long: an example for its bucket."""
@@ -173,6 +175,11 @@ class Counts(dict[str, TopicCounts]):
     def filtered(self) -> int:
         """Of all topics."""
         return sum(one.filtered for one in self.each())
+
+    @property
+    def skipped(self) -> int:
+        """Of all topics."""
+        return sum(one.skipped for one in self.each())
 
     def each(self) -> list[TopicCounts]:
         """Each once, though several topics may count for it."""

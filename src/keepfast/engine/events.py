@@ -56,16 +56,23 @@ class Events:
 
 def run_finished(events: Events, run: Run, first: int, end: int) -> RunFinished:
     """About the records of the run from position `first` to `end`: they are done."""
-    dropped, came_back = frozenset(run.filtered), False
+    dropped, known, came_back = frozenset(run.filtered), frozenset(run.skipped), False
     records: list[RecordPlace] = []
     filtered: list[RecordPlace] = []
+    skipped: list[RecordPlace] = []
     for position, message in enumerate(run.messages[first:end], first):
         one = original(message)
         place = RecordPlace(one.topic(), one.partition(), one.offset())
-        (filtered if position in dropped else records).append(place)
+        (filtered if position in dropped else skipped if position in known else records).append(place)
         came_back = one is not message  # all of a partition did, or none
     retry_topic = run.partition.place.topic if came_back else ""
-    return RunFinished(*events.source, records=tuple(records), filtered=tuple(filtered), retry_topic=retry_topic)
+    return RunFinished(
+        *events.source,
+        records=tuple(records),
+        filtered=tuple(filtered),
+        skipped=tuple(skipped),
+        retry_topic=retry_topic,
+    )
 
 
 def record_fields(failed_record: FailedRecord, error: BaseException | None) -> dict[str, Any]:

@@ -256,6 +256,7 @@ class Failures:
             wall_s=wall,
             failures=failed_record.failures,
             attempts=attempts,
+            topic_id=failed_record.partition.topic_id,
         )
         self.forwarder.begin(failed_record, "move", copy, now, error=error)
 

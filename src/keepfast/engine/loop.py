@@ -483,8 +483,8 @@ class Loop:
         if not self.ownership.is_current(partition):
             self.lanes.release(run.failed_record or run)  # stale: nothing of it counts, but its lanes are free again
             return
-        filtered = len(run.filtered)
-        self.counts[partition.place.topic].finished(run.done - filtered, filtered)
+        filtered, skipped = len(run.filtered), run.skipped_count if run.skipped else 0
+        self.counts[partition.place.topic].finished(run.done - filtered - skipped, filtered, skipped)
         if now >= self.status.sample_at:
             self.status.sample(run, now)
         if run.failed_record is not None:

@@ -97,6 +97,7 @@ def _aliases(own: _Of, counts: TopicCounts, dead_letter_topic: str) -> Iterator[
     yield MetricFamily.of(cat.EVENTS_FAILED, [own.sample(counts.dead_lettered + counts.discarded)])
     yield MetricFamily.of(cat.MOVED, [own.sample(counts.moved)])
     yield MetricFamily.of(cat.FILTERED, [own.sample(counts.filtered)])
+    yield MetricFamily.of(cat.SKIPPED, [own.sample(counts.skipped)])
     yield MetricFamily.of(
         cat.DISCARDED,
         [own.sample(counts.discarded - counts.sensitive, "rule"), own.sample(counts.sensitive, "sensitive")],

@@ -24,6 +24,7 @@ from keepfast.core.errors import Abandoned, ConfigError, Halt, MiddlewareError
 from keepfast.core.runs import Run
 from keepfast.decode.signature import HandlerShape, Parameter, ProviderShape, inspect_provider
 from keepfast.engine.context import BatchContext, Context
+from keepfast.engine.inbox import SKIPPED, CallTransaction, ConsumerInbox, async_transaction, plain_transaction
 
 Values = list[Any]
 Overrides = Mapping[Callable[..., Any], Callable[..., Any]]
@@ -31,7 +32,7 @@ Overrides = Mapping[Callable[..., Any], Callable[..., Any]]
 Settle = Callable[[Run, BaseException | None], Coroutine[Any, Any, None]]
 """Waits until what was sent is answered; raises the error of a send in place of the error that it gets."""
 
-SUBJECT, CONTEXT, VALUE, UNUSED = range(4)
+SUBJECT, CONTEXT, VALUE, UNUSED, RUN, TRANSACTION = range(6)
 """Places in the list of values. The subject is the message, or the selection of a batch."""
 _ENDED: Final = object()
 
@@ -43,16 +44,17 @@ LATER: Final = object()
 @dataclass(frozen=True, slots=True)
 class Around:
     """What an app puts around the handler of a consumer: its middleware, the outermost first, what its lifespan
-    yielded (or LATER), and functions that replace providers in a test.
+    yielded (or LATER), functions that replace providers in a test, and the consumer's inbox.
     """
 
     middleware: Sequence[ProviderShape] = ()
     resources: Any = None
     overrides: Overrides = dataclasses.field(default_factory=dict)
+    inbox: ConsumerInbox | None = None
 
     def is_around(self, shape: HandlerShape) -> bool:
         """Whether it has anything to do for this handler."""
-        return bool(self.middleware or shape.others)
+        return bool(self.middleware or shape.others or self.inbox is not None)
 
 
 # -- resources
@@ -90,7 +92,7 @@ def resources_in(yielded: Any) -> list[Resource]:
 def resource_of(annotation: Any, resources: Sequence[Resource]) -> list[Resource]:
     """Those of exactly this type: as declared, or else by the class of the value. More than one: it is ambiguous."""
     declared = [one for one in resources if one.declared == annotation]
-    plain = get_origin(annotation) or annotation
+    plain = _plain(annotation)
     found = declared or [one for one in resources if type(one.value) is plain or one.declared is plain]
     return found if len({id(one.value) for one in found}) > 1 else found[:1]
 
@@ -143,10 +145,12 @@ class _Composer:
         self._resources = [] if self._later else resources_in(around.resources)
         self._slots: dict[Any, int] = {}  # of providers; those that are being looked at have none yet
         self._path: list[Any] = []
-        self.values: Values = [None] * (UNUSED + 1)
+        self._inbox = around.inbox
+        self.values: Values = [None] * (TRANSACTION + 1)
         self.steps: list[CallStep] = []
         self.problems: list[str] = []
         self.takes_context = False
+        self._within = False  # whether what is looked at now is called within the transaction of the inbox
 
     def add_middleware(self, shape: ProviderShape) -> None:
         where = f"middleware {shape.name}()"
@@ -161,7 +165,11 @@ class _Composer:
     def add_handler(self, function: Callable[..., Any]) -> None:
         shape = self._shape
         where = f"handler {shape.name}()"
+        self._within = True
         call = self.call_of(function, shape.parameters, where, value=shape.value)
+        if self._inbox is not None:
+            self._add_transaction(self._inbox)
+            call = _unless_skipped(call, is_async=shape.is_async)
 
         def call_plain(values: Values) -> None:
             result = call(values)
@@ -169,6 +177,15 @@ class _Composer:
                 refuse_awaitable(result)
 
         self.steps.append(CallStep(where, call if shape.is_async else call_plain, is_async=shape.is_async))
+
+    def _add_transaction(self, inbox: ConsumerInbox) -> None:
+        transaction = async_transaction if inbox.is_async else plain_transaction
+
+        def begin(values: Values) -> Any:
+            return transaction(inbox, values[SUBJECT], values[RUN], lambda call: _narrow(values, call))
+
+        where = f"inbox {type(inbox.inbox).__name__}"
+        self.steps.append(CallStep(where, begin, TRANSACTION, inbox.is_async, is_generator=True))
 
     def call_of(
         self, function: Callable[..., Any], parameters: Sequence[Parameter], where: str, value: str | None = None
@@ -203,6 +220,10 @@ class _Composer:
             return CONTEXT
         if parameter.provider is not None:
             return self._provided(self._overrides.get(parameter.provider, parameter.provider))
+        if self._inbox is not None and _plain(parameter.annotation) is self._inbox.inbox.transaction:
+            if self._within:
+                return TRANSACTION
+            raise ConfigError(f"{where}: the transaction begins after middleware and providers; take it in the handler")
         return self._resource(parameter, where)
 
     def _is_context(self, parameter: Parameter, where: str) -> bool:
@@ -228,7 +249,9 @@ class _Composer:
             names = [inspect_provider(one, "provider").name for one in [*self._path, provider]]
             raise ConfigError(f"{where} needs itself: {' → '.join(names)}; remove that parameter from one of them")
         self._path.append(provider)
+        within, self._within = self._within, False
         call = self.call_of(shape.function, shape.parameters, where)
+        self._within = within
         self._path.pop()
         slot = self._slots[provider] = len(self.values)
         self.values.append(None)
@@ -264,10 +287,11 @@ class _Composer:
         else:
             problem = f"nothing provides {name}"
         context = BatchContext if self._shape.batch else Context
-        have = [context.__name__, *(f"{_name_of(one.declared)} ({one.label})" for one in self._resources)]
-        known = (
-            f"there are {', '.join(have)}" if self._resources else f"there is {have[0]}, and the app has no resources"
-        )
+        have = [context.__name__]
+        if self._inbox is not None:
+            have.append(f"{_name_of(self._inbox.inbox.transaction)} (the inbox's transaction)")
+        have += [f"{_name_of(one.declared)} ({one.label})" for one in self._resources]
+        known = f"there are {', '.join(have)}" if len(have) > 1 else f"there is {have[0]}, and the app has no resources"
         return (
             f"{problem}; {known}. Let the app's lifespan yield it, annotate with Annotated[…, Provide(function)], or"
             " make the parameter keyword-only with a default"
@@ -284,6 +308,11 @@ def providers_in(parameters: Sequence[Parameter]) -> set[Callable[..., Any]]:
             found.add(provider)
             left += [one.provider for one in inspect_provider(provider, "provider").parameters]
     return found
+
+
+def _plain(annotation: Any) -> Any:
+    """Without what stands in its brackets."""
+    return get_origin(annotation) or annotation
 
 
 def _name_of(annotation: Any) -> str:
@@ -311,6 +340,7 @@ def around_async(
     async def handle_around(subject: Any, run: Run) -> None:  # noqa: PLR0912 - a function in between costs each record
         values = values_at_first.copy()
         values[SUBJECT] = subject
+        values[RUN] = run
         if context_for is not None:
             values[CONTEXT] = context_for(subject, run)
         opened: list[tuple[CallStep, Any]] = []
@@ -448,6 +478,25 @@ def _refusing_coroutines(call: Callable[[Values], Any], where: str) -> Callable[
         return result
 
     return call_plain
+
+
+def _unless_skipped(call: Callable[[Values], Any], *, is_async: bool) -> Callable[[Values], Any]:
+    """Not if all records of the call were processed before."""
+
+    def call_plain(values: Values) -> Any:
+        return None if values[TRANSACTION] is SKIPPED else call(values)
+
+    async def call_async(values: Values) -> None:
+        if values[TRANSACTION] is not SKIPPED:
+            await call(values)
+
+    return call_async if is_async else call_plain
+
+
+def _narrow(values: Values, call: CallTransaction) -> None:
+    """The handler gets those records of a batch that are new."""
+    values[VALUE] = call.narrowed(values[VALUE])
+    values[CONTEXT] = call.context(values[CONTEXT])
 
 
 def refuse_awaitable(result: object, where: str = "the handler", what_to_do: str = "make it async def") -> None:

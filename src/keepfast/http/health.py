@@ -17,10 +17,14 @@ from keepfast.telemetry.state import (
     ConsumerState,
     HealthReport,
     Level,
+    OutboxState,
     Reason,
     Refused,
     SpoolState,
 )
+
+OUTBOX_LATE_S = 60.0
+"""An event that waits longer is a problem."""
 
 _WORSE: Mapping[Level, int] = {"ok": 0, "degraded": 1, "failing": 2}
 
@@ -39,6 +43,7 @@ class HealthFacts:
     starting: str = ""
     draining: bool = False
     spool: SpoolState | None = None
+    outbox: OutboxState | None = None
 
 
 def health_of(facts: HealthFacts) -> HealthReport:
@@ -76,6 +81,8 @@ def _reasons(facts: HealthFacts) -> Iterator[Reason]:
         yield Reason(code="draining", level="degraded", text="It is shutting down.", fails_ready=True)
     if facts.spool is not None:
         yield from _spool(facts.spool)
+    if facts.outbox is not None:
+        yield from _outbox(facts.outbox)
     for state in facts.consumers.values():
         for reason in (
             *_loop(state),
@@ -112,6 +119,18 @@ def _spool(spool: SpoolState) -> Iterator[Reason]:
     if spool.stuck:
         text = f"{spool.stuck} letters in the spool are refused by Kafka; see `keepfast spool list`."
         yield Reason(code="spool_stuck", level="degraded", text=text)
+
+
+def _outbox(outbox: OutboxState) -> Iterator[Reason]:
+    if outbox.unreachable:
+        text = f"The outbox cannot be read: {clean_text(outbox.unreachable)}. Its events wait."
+        yield Reason(code="outbox_unreachable", level="degraded", text=text)
+    if outbox.refused:
+        text = f"Kafka refuses an event of the outbox, and its key waits: {clean_text(outbox.refused)}"
+        yield Reason(code="outbox_refused", level="degraded", text=text)
+    if outbox.age_s is not None and outbox.age_s > OUTBOX_LATE_S:
+        text = f"{outbox.rows} events are in the outbox, the oldest for {outbox.age_s:.0f} s."
+        yield Reason(code="outbox_late", level="degraded", text=text)
 
 
 def _loop(state: ConsumerState) -> Iterator[Reason]:

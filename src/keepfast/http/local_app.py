@@ -39,6 +39,7 @@ from keepfast.http.server import (
     start_metrics_server,
     start_server,
 )
+from keepfast.inbox.service import InboxService
 from keepfast.settings import Settings
 from keepfast.telemetry import catalogue, logs
 from keepfast.telemetry.clean import clean_text
@@ -173,10 +174,11 @@ class LocalApp(ServedApp):
         self._parts = parts
         self._waits_for = waits_for
         self._started_at = time.monotonic()
+        self._inboxes: InboxService | None = None
 
-    def attach(self, parts: AppParts) -> None:
-        """The app is assembled: from now on its consumers are shown."""
-        self._parts = parts
+    def attach(self, parts: AppParts, inboxes: InboxService | None = None) -> None:
+        """The app is assembled: from now on its consumers are shown, and its outbox."""
+        self._parts, self._inboxes = parts, inboxes
         for name, dotted in namesakes(self.families()).items():
             log.warning(
                 "metric_names_collide",
@@ -200,6 +202,8 @@ class LocalApp(ServedApp):
             found += consumer_families(thread, now, app=self.app)
         if self._spool is not None:
             found += spool_families(self._spool.status)
+        if self._inboxes is not None:
+            found += self._inboxes.families()
         missed = self._parts.missed_deadlines if self._parts is not None else 0
         found.append(MetricFamily.of(catalogue.SHUTDOWN_TIMEOUTS, [Sample((), missed)]))
         if self._parts is not None and self._parts.hooks is not None:
@@ -221,6 +225,7 @@ class LocalApp(ServedApp):
                 starting="" if self._parts else self._waits_for,
                 draining=self._draining_since is not None,
                 spool=self._spool_state(),
+                outbox=self._inboxes.outbox if self._inboxes is not None else None,
             )
         )
 
@@ -235,6 +240,7 @@ class LocalApp(ServedApp):
             phase="draining" if self._draining_since is not None else phase,
             consumers=self._states(),
             spool=self._spool_state(),
+            outbox=self._inboxes.outbox if self._inboxes is not None else None,
             counts={thread.loop.plan.name: counts_of(thread) for thread in self._threads},
         )
 
@@ -462,6 +468,7 @@ def counts_of(thread: LoopThread) -> ConsumerCounts:
         moved=total.moved,
         discarded=total.discarded,
         filtered=loop.counts.filtered,
+        skipped=loop.counts.skipped,
         commits=loop.committer.commits,
         commit_failures=loop.committer.failed,
         handling_s=sum(tally.total_s for own in list(thread.tallies) for tally in list(own.values())),
@@ -519,10 +526,10 @@ class AppServer:
     ) -> None:
         self._open.close()
 
-    def attach(self, parts: AppParts) -> None:
+    def attach(self, parts: AppParts, inboxes: InboxService | None = None) -> None:
         """The app is assembled. Raises ConfigError if two metrics would have one name."""
         with _collision_as_config_error():
-            self.app.attach(parts)
+            self.app.attach(parts, inboxes)
             REGISTERED.renew()
 
     def _served(self) -> Server | None:

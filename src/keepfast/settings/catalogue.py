@@ -27,6 +27,7 @@ from keepfast.settings.model import (
     LogSettings,
     MaskingSettings,
     MetricsSettings,
+    PostgresSettings,
     RegistrySettings,
     ShutdownSettings,
     SpoolSettings,
@@ -150,6 +151,11 @@ SECTIONS: Final = (
     ),
     _of_the_app(
         SpoolSettings, "Where letters wait that Kafka does not accept. Off unless a URL is set.", shorthand="url"
+    ),
+    _of_the_app(
+        PostgresSettings,
+        "The database of `PostgresInbox`, for apps whose resources have no pool of psycopg_pool.",
+        shorthand="url",
     ),
     _of_the_app(
         StateSettings,

@@ -36,11 +36,14 @@ P = TypeVar("P")
 class ConsumerBuilder:
     """Builds one consumer. `problems` and `warnings` leave its name out, so that the same of several can be joined.
 
-    `batches`: its handler takes lists.
+    `batches`: its handler takes lists. `inbox`: records that were processed are not processed again.
     """
 
-    def __init__(self, name: str, app: AppSettings, resolver: Resolver, *, batches: bool = False) -> None:
+    def __init__(
+        self, name: str, app: AppSettings, resolver: Resolver, *, batches: bool = False, inbox: bool = False
+    ) -> None:
         self._batches = batches
+        self._inbox = inbox
         self._name = name
         self._app = app
         self._resolver = resolver
@@ -153,14 +156,26 @@ class ConsumerBuilder:
             values["kind"] = Sourced(profile, f"the retry profile {profile}")
         return self._policy(AlertPolicy, values)
 
+    @property
+    def _repeatable(self) -> bool:
+        """Whether a record may come again without harm."""
+        return self._inbox or bool(self._value("idempotent"))
+
     def _commit(self) -> CommitPolicy | None:
-        values = self._resolver.section(catalogue.COMMIT, self._name)
+        values = dict(self._resolver.section(catalogue.COMMIT, self._name))
+        if self._inbox and values["mode"].origin == DEFAULT:
+            values["mode"] = Sourced("interval", DEFAULT)
         if self._value("exactly_once"):
+            if self._inbox:
+                self.problems.append(
+                    "exactly_once and inbox exclude each other: effects in a database need the inbox, outputs in Kafka"
+                    " alone exactly_once. Remove one of them."
+                )
             values = self._in_transactions(values)
-        elif values["mode"].value == "interval" and not self._value("idempotent"):
+        elif values["mode"].value == "interval" and not self._repeatable:
             self.problems.append(
                 f"commit.mode is interval ({values['mode'].origin}), so a crash repeats records that were finished. Set"
-                " idempotent=True in code if the handler can bear that, or use commit.mode each."
+                " idempotent=True in code if the handler can bear that, give it an inbox, or use commit.mode each."
             )
         return self._policy(CommitPolicy, values)
 
@@ -236,10 +251,10 @@ class ConsumerBuilder:
 
     def _batch(self) -> BatchPolicy | None:
         values = self._resolver.section(catalogue.BATCH, self._name)
-        if self._batches and not self._value("idempotent"):
+        if self._batches and not self._repeatable:
             self.problems.append(
                 "the handler takes a batch, and a failure or a crash repeats records of it that were finished. Set"
-                " idempotent=True in code if the handler can bear that, or take one record."
+                " idempotent=True in code if the handler can bear that, give it an inbox, or take one record."
             )
         if not self._batches:
             own = [f"batch.{name}" for name, given in values.items() if given.origin.startswith("code, consumer")]

@@ -25,7 +25,18 @@ from keepfast.settings.sources import (
     read_variables,
 )
 
-HOST_SECTIONS: Final = ("kafka", "registry", "spool", "state", "desk", "health", "control", "metrics", "tracing")
+HOST_SECTIONS: Final = (
+    "kafka",
+    "registry",
+    "spool",
+    "postgres",
+    "state",
+    "desk",
+    "health",
+    "control",
+    "metrics",
+    "tracing",
+)
 """What an app connects to and serves where it is deployed; a test has its own broker and nothing else."""
 
 _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
@@ -103,7 +114,7 @@ class AppSpec:
     """What the code says. `settings` and each consumer are trees as in keepfast.toml; None means left out.
 
     `settings={"kafka": {"brokers": "…"}}`, `consumers={"charge": {"topics": "orders.v1", "retry": "financial"}}`.
-    `batches` names the consumers whose handlers take lists.
+    `batches` names the consumers whose handlers take lists, `inboxes` those that have an inbox.
     `handed_over` is such a tree, too, with `consumers` in it, and goes before every other source.
     """
 
@@ -111,6 +122,7 @@ class AppSpec:
     settings: Mapping[str, object] = field(default_factory=dict)
     consumers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     batches: Collection[str] = ()
+    inboxes: Collection[str] = ()
     handed_over: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -194,7 +206,7 @@ def _build_consumers(
     problems: dict[str, list[str]] = {}
     warnings: dict[str, list[str]] = {}
     for name in spec.consumers:
-        builder = ConsumerBuilder(name, app, resolver, batches=name in spec.batches)
+        builder = ConsumerBuilder(name, app, resolver, batches=name in spec.batches, inbox=name in spec.inboxes)
         settings = builder.build()
         for texts, by_text in ((builder.problems, problems), (builder.warnings, warnings)):
             for text in texts:

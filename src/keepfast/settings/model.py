@@ -336,6 +336,48 @@ class SpoolSettings(Policy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSettings(Policy):
+    """The database of inboxes that find no pool among the app's resources; `host` and `url` None: there is none."""
+
+    section: ClassVar[str] = "postgres"
+
+    url: Annotated[
+        Secret | None,
+        HiddenUrl("a URL like postgresql://user@host/db (kept secret)"),
+        Env("POSTGRES_URL"),
+        Doc("All of the connection in one; goes before the others."),
+    ] = None
+    host: Annotated[str | None, Env("POSTGRES_HOST"), Doc("The host of the server, or the folder of its socket.")] = (
+        None
+    )
+    port: Annotated[int, Range(1, 65_535), Env("POSTGRES_PORT"), Doc("Its port.")] = 5432
+    db: Annotated[str | None, Env("POSTGRES_DB"), Doc("The name of the database."), Derived("the user's name")] = None
+    user: Annotated[str | None, Env("POSTGRES_USER"), Doc("The role to log in as."), Derived("the system's user")] = (
+        None
+    )
+    password: Annotated[
+        Secret | None,
+        Hidden(),
+        Env("POSTGRES_PASSWORD"),
+        Doc("The password to log in with. Keep it out of keepfast.toml."),
+    ] = None
+    pool_min: Annotated[
+        int, Range(0, 10_000), Env("POSTGRES_POOL_MIN"), Doc("Connections that are always open, per process.")
+    ] = 2
+    pool_max: Annotated[
+        int,
+        Range(1, 10_000),
+        Env("POSTGRES_POOL_MAX"),
+        Doc("Connections that are open at most, per process: so many records are processed at once."),
+    ] = 10
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without secrets."""
+        return "the URL of the settings" if self.url is not None else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings(Policy):
     """What a process leaves behind on its host; `dir` None: in the temporary folder."""
 
@@ -475,6 +517,7 @@ class Settings:
     kafka: KafkaSettings
     registry: RegistrySettings
     spool: SpoolSettings
+    postgres: PostgresSettings
     state: StateSettings
     desk: DeskSettings
     shutdown: ShutdownSettings

@@ -250,6 +250,12 @@ FILTERED = Metric(
     help="Records that did not pass the consumer's filter: finished without a call of the handler.",
     labels=_TOPIC,
 )
+SKIPPED = Metric(
+    name="keepfast.skipped.records",
+    kind="counter",
+    help="Records that the inbox knew already: finished without a call of the handler.",
+    labels=_TOPIC,
+)
 LOOP_AGE = Metric(
     name="keepfast.loop.turn.age",
     kind="gauge",
@@ -270,6 +276,24 @@ SPOOL_SENT_ON = Metric(
     name="keepfast.spool.sent.on", kind="counter", help="Spooled letters that were published to Kafka."
 )
 SPOOL_REFUSING = Metric(name="keepfast.spool.refusing", kind="gauge", help="1 while the spool refuses letters.")
+OUTBOX_ROWS = Metric(
+    name="keepfast.outbox.rows",
+    kind="gauge",
+    help="Events of the app in the outbox that are not sent, as each process sees them; more than 100,000 are not"
+    " counted.",
+)
+OUTBOX_AGE = Metric(
+    name="keepfast.outbox.age",
+    kind="gauge",
+    help="Age of the oldest event in the outbox that is not sent; 0 without one.",
+    unit="seconds",
+)
+OUTBOX_SENT = Metric(
+    name="keepfast.outbox.sent", kind="counter", help="Events of the outbox that this process has sent."
+)
+OUTBOX_FAILURES = Metric(
+    name="keepfast.outbox.failures", kind="counter", help="Failed attempts to send an event of the outbox."
+)
 SHUTDOWN = Metric(
     name="keepfast.shutdown.duration",
     kind="gauge",

@@ -168,6 +168,20 @@ class SpoolState(StateStruct, frozen=True, kw_only=True):
     refusing: str = ""
 
 
+class OutboxState(StateStruct, frozen=True, kw_only=True):
+    """Events of the app that are written and not sent; `age_s` is that of the oldest. `leads`: this process sends them.
+    `refused` and `unreachable` say what Kafka or the database refuses now.
+    """
+
+    rows: int = 0
+    age_s: float | None = None
+    sent: int = 0
+    failures: int = 0
+    leads: bool = False
+    refused: str = ""
+    unreachable: str = ""
+
+
 class Reason(StateStruct, frozen=True, kw_only=True):
     """A problem. `code` is constant, `text` is for people."""
 
@@ -239,6 +253,7 @@ class ConsumerCounts(StateStruct, frozen=True, kw_only=True):
     moved: int = 0
     discarded: int = 0
     filtered: int = 0
+    skipped: int = 0
     commits: int = 0
     commit_failures: int = 0
     handling_s: float = 0.0
@@ -256,6 +271,7 @@ class AppState(StateStruct, frozen=True, kw_only=True):
     phase: Phase
     consumers: dict[str, ConsumerState]
     spool: SpoolState | None = None
+    outbox: OutboxState | None = None
     counts: dict[str, ConsumerCounts] = {}
 
 

@@ -169,8 +169,8 @@ def every_letter_is_left_out() -> None:
 
 @breaks("REPLAYED")
 def a_replay_loses_the_original_headers() -> None:
-    def for_replay(letter: Any, *marks: Any) -> Any:
-        return before(letter, *marks)[len(letter.headers) :]
+    def for_replay(letter: Any, *marks: Any, topic: str) -> Any:
+        return before(letter, *marks, topic=topic)[len(letter.headers) :]
 
     before = replace(ours, "for_replay", for_replay)
 

@@ -1,4 +1,6 @@
-"""Records the engine's events of a harness: finished, retried, discarded and filtered records, and commits."""
+"""Records the engine's events of a harness: finished, retried, discarded, filtered and skipped records, and
+commits.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +36,7 @@ class EventRecorder:
         self.finished: set[RecordPlace] = set()
         self.discarded: set[RecordPlace] = set()
         self.filtered: set[RecordPlace] = set()
+        self.skipped: set[RecordPlace] = set()
         self._retries: Counter[tuple[str, RecordPlace]] = Counter()
         self.owned: dict[str, frozenset[TopicPartition]] = {}
         """By group."""
@@ -46,6 +49,7 @@ class EventRecorder:
             case RunFinished():
                 self.finished.update(event.records)
                 self.filtered.update(event.filtered)
+                self.skipped.update(event.skipped)
             case RetryScheduled():
                 self._retries[event.group, _place(event)] += 1
             case Discarded():

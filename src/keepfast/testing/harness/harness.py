@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keepfast.core.errors import KeepfastError
-from keepfast.core.ports import Sink
+from keepfast.core.inbox import RecordOrigin, noted_origin
+from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Outgoing, Receipt, Record, RecordPlace, TopicPartition
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
@@ -23,7 +24,9 @@ from keepfast.testing.harness.event_recorder import EventRecorder
 
 if TYPE_CHECKING:
     from keepfast.app.application import App
+    from keepfast.app.inboxes import AppInboxes
     from keepfast.engine.middleware import Overrides
+    from keepfast.inbox.relay import Relay
     from keepfast.runner import KafkaConsumerRunner
     from keepfast.settings import ConsumerSettings
     from keepfast.testing.harness.tested import Tested
@@ -44,6 +47,9 @@ class Backend(Protocol):
 
     async def records(self, topic: str) -> list[Record]:
         """What has come into the topic since the harness began, oldest first in each partition."""
+
+    def topic_id(self, topic: str) -> str:
+        """As the app knows it; empty if it knows none."""
 
     def unfinished(self) -> dict[TopicPartition, int]:
         """Partitions with records that no commit covers yet, and how many those are. Empty: nothing is left to do."""
@@ -81,6 +87,7 @@ class Harness:
         self._settle_s = settle_s
         self._noted = tested.noted
         self._encode = tested.encode
+        self._outbox: Relay | None = None if tested.inboxes is None else relay_of(tested.inboxes, backend.sink)
         self.dead: list[Letter] = []
         """Dead letters, as `keepfast dlq show` would read them; of a runner with its own `dlq_publisher`, the calls
         of it in the same form.
@@ -90,6 +97,8 @@ class Harness:
         self.discarded: list[Record] = []
         self.filtered: list[Record] = []
         """Records that did not pass a consumer's filter, and that no other consumer has processed."""
+        self.skipped: list[Record] = []
+        """Records that the inbox of a consumer knew already: repetitions, whichever handler has seen the first."""
 
     async def send(
         self,
@@ -114,18 +123,38 @@ class Harness:
             await self.settle()
         return Record(topic, at.partition, at.offset, outgoing.key, outgoing.value, tuple(sent), None)
 
+    async def repeat(self, record: Record) -> Record:
+        """Produce a record once more, as a replay does, and wait: a consumer with an inbox skips it if it was
+        processed. Returns the repetition.
+        """
+        origin = noted_origin(record.headers, topic=record.topic, value=record.value)
+        if origin is None:
+            source = self._backend.topic_id(record.topic) or record.topic
+            origin = RecordOrigin(source, record.partition, record.offset)
+        headers = [*record.headers, origin.header(record.topic, record.value)]
+        return await self.send(record.topic, record.value, key=record.key, headers=headers, partition=record.partition)
+
     async def settle(self) -> None:
         """Let the app work until every record is processed, dead-lettered, discarded or filtered, and committed, and
         hooks were called. Raises NotSettled.
         """
         left_s = self._settle_s
-        while self._backend.unfinished():
+        while self._backend.unfinished() or await self._sent_outbox():
             left_s -= await self._backend.run_briefly()
-            if left_s <= 0:
+            if left_s <= 0 and self._backend.unfinished():
                 left = ", ".join(f"{count} of {place}" for place, count in self._backend.unfinished().items())
                 raise NotSettled(f"After {self._settle_s:g} s of the app's time these are not finished: {left}.")
         await self._backend.settle_hooks()
         await self._collect()
+
+    async def _sent_outbox(self) -> int:
+        """How many rows of the outbox were there to be sent."""
+        return 0 if self._outbox is None else await asyncio.to_thread(self._outbox.step)
+
+    def close(self) -> None:
+        """End what the harness itself holds."""
+        if self._outbox is not None:
+            self._outbox.close()
 
     async def topic(self, name: str) -> list[Record]:
         """What has come into a topic: from handlers (`ctx.send`), or from the test."""
@@ -147,7 +176,27 @@ class Harness:
         processed = self._recorder.finished - self._recorder.discarded
         filtered = self._recorder.filtered - self._recorder.finished - self._recorder.discarded
         self.filtered = [record for record in records if (at := _place(record)) in filtered and at not in dead]
+        self.skipped = [record for record in records if _place(record) in self._recorder.skipped]
         self.processed = [record for record in records if (at := _place(record)) in processed and at not in dead]
+
+
+class _EventLoopSink:
+    """Implements `core.ports.Sink` for the relay's thread: what is sent is sent on the event loop."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self._loop.call_soon_threadsafe(self._sink.send, outgoing, delivered)
+
+    def close(self, timeout_s: float) -> None:
+        self._sink.close(timeout_s)
+
+
+def relay_of(inboxes: AppInboxes, sink: Sink) -> Relay | None:
+    """What sends the outbox of a test, if there is one: a step at a time, when the test waits."""
+    return None if inboxes.service is None else inboxes.service.relay(_EventLoopSink(sink))
 
 
 def _place(record: Record) -> RecordPlace:
@@ -184,6 +233,8 @@ async def harness(
 
     async with _resources(app, resources) as given:
         subject = tested(app, environ=environ or {}, cwd=cwd or Path.cwd(), resources=given, overrides=overrides or {})
+        if subject.inboxes is not None:
+            await subject.inboxes.open_here()
         address = kafka or os.environ.get(KAFKA_VARIABLE)
         recorder = EventRecorder()
         backend: Backend
@@ -199,9 +250,15 @@ async def harness(
             backend = Memory(subject, recorder, topics=topics, partitions=partitions)
         try:
             with subject.started(backend.sink):
-                yield Harness(backend, subject, recorder, settle_s=REAL_SETTLE_S if address else SETTLE_S)
+                running = Harness(backend, subject, recorder, settle_s=REAL_SETTLE_S if address else SETTLE_S)
+                try:
+                    yield running
+                finally:
+                    running.close()
         finally:
             await backend.close()
+            if subject.inboxes is not None:
+                await subject.inboxes.close_here()
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -69,6 +70,7 @@ class MemoryAdmin(KafkaAdmin):
         super().__init__({})
         self._world = world
         self._partitions = partitions
+        self._tag = f"@{uuid.uuid4().hex[:8]}"  # or a database would remember records of an earlier test
 
     def check(self, timeout_s: float, abandoned: Callable[[], bool] = lambda: False) -> None:
         """It is always there."""
@@ -77,7 +79,10 @@ class MemoryAdmin(KafkaAdmin):
         for name in names:
             self.create_topic(name, partitions=self._partitions, timeout_s=timeout_s)
         broker = self._world.broker
-        return {name: TopicFacts(name, broker.partitions(name) or 0, broker.topic_id(name)) for name in names}
+        return {name: TopicFacts(name, broker.partitions(name) or 0, self.topic_id(name)) for name in names}
+
+    def topic_id(self, name: str) -> str:
+        return f"{self._world.broker.topic_id(name)}{self._tag}"
 
     def names(self, timeout_s: float) -> set[str]:
         return set(self._world.broker.partition_counts())
@@ -277,6 +282,9 @@ class Memory:
         count = self._world.broker.partitions(topic) or 0
         logs = [self._world.broker.existing(TopicPartition(topic, number)) for number in range(count)]
         return [Record.of(message) for log in logs for message in log.read(log.start, log.end)]
+
+    def topic_id(self, topic: str) -> str:
+        return self._admin.topic_id(topic)
 
     def unfinished(self) -> dict[TopicPartition, int]:
         left: dict[TopicPartition, int] = {}

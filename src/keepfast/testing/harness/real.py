@@ -171,6 +171,9 @@ class Real:
         self._reader.unassign()
         return found
 
+    def topic_id(self, topic: str) -> str:
+        return self._assembled.clients.cluster.topic_ids.get(topic, "")
+
     def unfinished(self) -> dict[TopicPartition, int]:
         self._running()
         left: dict[TopicPartition, int] = {}

@@ -11,6 +11,7 @@ from typing import Any, Protocol, get_args, get_origin
 
 from keepfast.app.application import App
 from keepfast.app.assembly import assemble_app, decoding_of, specs_of
+from keepfast.app.inboxes import AppInboxes
 from keepfast.app.instance import AppInstance, StartOptions
 from keepfast.app.schemas import AppSchemas
 from keepfast.app.sends import AppSends
@@ -44,6 +45,8 @@ class Tested(Protocol):
     specs: list[ConsumerSpec]
     """For the engine in memory."""
     hooks: Sequence[Hook]
+    inboxes: AppInboxes | None
+    """Bound, and not open yet."""
 
     def assembled(self, settings: Settings, observers: Sequence[Observer], events: HandlerLoop) -> Assembly:
         """The same on a broker, with these settings in place of its own, and coroutines on this event loop. Raises
@@ -71,11 +74,19 @@ class TestedApp:
         self._resources = resources
         self._overrides = overrides
         self._check_overrides()
+        self.inboxes: AppInboxes | None = AppInboxes(self.settings)
         self._schemas = self._schemas_of(app)
         self.specs = self._specs(self.settings)
 
     def _specs(self, settings: Settings) -> list[ConsumerSpec]:
-        return specs_of(self._consumers, settings, self._resources, overrides=self._overrides, schemas=self._schemas)
+        return specs_of(
+            self._consumers,
+            settings,
+            self._resources,
+            inboxes=self.inboxes,
+            overrides=self._overrides,
+            schemas=self._schemas,
+        )
 
     def _schemas_of(self, app: App) -> AppSchemas:
         """Also of topics that the app only reads: the test sends to them."""
@@ -141,6 +152,7 @@ class TestedRunner:
 
     __test__ = False
     hooks: Sequence[Hook] = ()
+    inboxes: AppInboxes | None = None
 
     def __init__(self, runner: KafkaConsumerRunner, *, environ: Mapping[str, str], cwd: Path) -> None:
         self.noted: list[Letter] = []

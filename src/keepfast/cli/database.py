@@ -1,0 +1,55 @@
+"""The PostgreSQL that a command connects to: from --dsn, the environment, or the settings of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from keepfast.cli.connection import settings_for
+from keepfast.core.errors import ConfigError, StartError
+
+if TYPE_CHECKING:
+    from keepfast.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def database_options(command: F) -> F:
+    """Add the options --app, --dsn and --debug."""
+    for option in (
+        click.option("--debug", is_flag=True, help="Show tracebacks."),
+        click.option(
+            "--dsn",
+            metavar="URL",
+            help="The database; overrides POSTGRES_URL, POSTGRES_HOST, … and the app's settings. Needed for an app"
+            " whose lifespan makes its pool from other variables.",
+        ),
+        click.option("--app", "target", metavar="MODULE:APP", help="Read the settings of this app."),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def database(target: str | None, dsn: str | None) -> Iterator[tuple[Any, Settings]]:
+    """An open connection in autocommit, and the settings. Raises ConfigError or StartError."""
+    from keepfast.inbox.postgres import connection_to, conninfo_of, first_line
+
+    settings = settings_for(target)
+    import psycopg
+
+    try:
+        with connection_to(dsn or conninfo_of(settings.postgres)) as connection:
+            yield connection, settings
+    except psycopg.ProgrammingError as error:
+        if isinstance(error, psycopg.errors.UndefinedTable):
+            raise ConfigError(
+                "The tables are not there; make them with `keepfast inbox migrate`, or name another database with"
+                " --dsn."
+            ) from error
+        raise
+    except psycopg.OperationalError as error:
+        raise StartError(f"PostgreSQL does not accept a connection: {first_line(error)}.") from error

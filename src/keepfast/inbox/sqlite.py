@@ -1,0 +1,112 @@
+"""An inbox in a file of SQLite, for services on one host."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keepfast.core.inbox import RETENTION_DAYS, RecordIdentity
+
+if TYPE_CHECKING:
+    from keepfast.engine.context import RawRecord
+
+MAKE = """
+CREATE TABLE IF NOT EXISTS keepfast_inbox (
+    consumer_group TEXT NOT NULL,
+    source TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    record_offset INTEGER NOT NULL,
+    done_at REAL NOT NULL,
+    PRIMARY KEY (consumer_group, source, partition, record_offset)
+) WITHOUT ROWID
+"""
+INSERT = "INSERT INTO keepfast_inbox VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+BUSY_S = 30.0
+PRUNE_ROWS = 10_000
+
+
+class SqliteInbox:
+    """Processed records are noted in a database of SQLite, in the transaction of the handler's own writes: the
+    parameter `tx: sqlite3.Connection` of a `def` handler. The handler must neither commit nor roll back.
+
+    SQLite lets one transaction write at a time, so records are processed one after another. For `async def` handlers,
+    and for several hosts, use `PostgresInbox`. `key` and `retention_days` are as there. Implements
+    `core.inbox.Inbox`; any thread.
+    """
+
+    transaction = sqlite3.Connection
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        key: Callable[[RawRecord], str | bytes] | None = None,
+        retention_days: float = RETENTION_DAYS,
+    ) -> None:
+        self.path = Path(path)
+        self.key = key
+        self.retention_days = retention_days
+        self._lock = threading.Lock()  # guards the list
+        self._idle: list[sqlite3.Connection] = []
+
+    def begin(self, identities: Sequence[RecordIdentity]) -> tuple[sqlite3.Connection, Collection[RecordIdentity]]:
+        connection, now = self._connection(), time.time()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            new = [one for one in identities if connection.execute(INSERT, (*one, now)).rowcount]
+        except BaseException:
+            connection.close()
+            raise
+        return connection, new
+
+    def commit(self, tx: sqlite3.Connection) -> None:
+        try:
+            tx.execute("COMMIT")
+        except BaseException:
+            tx.close()
+            raise
+        self._release(tx)
+
+    def rollback(self, tx: sqlite3.Connection) -> None:
+        try:
+            tx.execute("ROLLBACK")
+        except sqlite3.Error:
+            tx.close()
+        else:
+            self._release(tx)
+
+    def prune(self, before: datetime) -> int:
+        connection = self._connection()
+        found = connection.execute(
+            "DELETE FROM keepfast_inbox WHERE (consumer_group, source, partition, record_offset) IN"
+            " (SELECT consumer_group, source, partition, record_offset FROM keepfast_inbox WHERE done_at < ? LIMIT ?)",
+            (before.timestamp(), PRUNE_ROWS),
+        )
+        self._release(connection)
+        return found.rowcount
+
+    def close(self) -> None:
+        """Close connections that are not in use."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _connection(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(MAKE)
+        return connection
+
+    def _release(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            self._idle.append(connection)
