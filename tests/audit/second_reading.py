@@ -1,5 +1,5 @@
-"""What the second reading of the documents found: rules that were called kept and were not. Each has tests that failed
-before, and pass now.
+"""What the second reading of the documents found: rules that were called kept and were not. Each has its tests
+now.
 """
 
 from __future__ import annotations
