@@ -66,7 +66,9 @@ def _parsed(command: click.Command, name: str, words: list[str]) -> None:
     if {"--help", "-h", "--version"} & set(words):
         words = [word for word in words if not word.startswith("-")]
     with click.Context(command, info_name=name) as context:
-        if not isinstance(command, click.Group):
+        if not isinstance(command, click.Group) or (
+            command.invoke_without_command and words[:1] and words[0][0] == "-"
+        ):
             command.parse_args(context, words)
         elif words:
             found = command.get_command(context, words[0])

@@ -27,7 +27,7 @@ from keepfast.desk_page.screens import DeskBackend, Screens
 from keepfast.desk_page.tokens import DeskUser, Right
 from keepfast.telemetry.logs import get_logger
 
-log = get_logger("keepfast.desk")
+log = get_logger("keepfast.desk_page")
 
 DISCOVER_S: Final = 10.0
 """How often dead-letter topics are looked for."""

@@ -120,7 +120,7 @@ class RunView:
         return round(100 * number / max(1, self.fact.total), 3)
 
 
-class Replays(Protocol):
+class ReplayService(Protocol):
     """Plans and runs. Methods block and raise KeepfastError."""
 
     def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:

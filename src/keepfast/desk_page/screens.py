@@ -23,7 +23,7 @@ from keepfast.desk_page.access import Access
 from keepfast.desk_page.filters import address, filter_of, frozen_at
 from keepfast.desk_page.payloads import compare, frames_of, headers_of, payload_of
 from keepfast.desk_page.processes import Processes
-from keepfast.desk_page.replays import PlanRequest, Replays
+from keepfast.desk_page.replays import PlanRequest, ReplayService
 from keepfast.desk_page.timeline import timeline_of
 from keepfast.desk_page.tokens import DeskUser
 from keepfast.engine.control import OPERATOR
@@ -59,7 +59,7 @@ class DeskBackend:
 
     desk: Desk
     processes: Processes
-    replays: Replays
+    replays: ReplayService
     access: Access
 
 
