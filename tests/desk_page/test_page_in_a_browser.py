@@ -124,6 +124,7 @@ def test_the_page_is_live_and_waits_while_a_person_selects(
     page.goto(f"{served.address}/records")
     page.locator("input[name=case]").first.check()
     expect(page.locator("[data-selection]").first).to_have_text("1 selected")
+    page.locator("h1").click()  # the focus is elsewhere: what counts is the selection
     client.produce(served.letters, made[50:])
     expect(page.locator(".live")).to_have_attribute("data-state", "paused", timeout=20_000)
     expect(page.locator("#list header p")).to_contain_text("50")
