@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "inbox": "Create the tables of inboxes, show and clean what they hold.",
     "outbox": "Show events that are not sent yet, and send them.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
+    "asyncapi": "Print the AsyncAPI 3 document of an app.",
     "schema": "Show and compare schemas of the registry.",
     "send": "Produce records to a topic.",
     "broker": "Run a Kafka broker for development.",

@@ -1,0 +1,169 @@
+"""`keepfast asyncapi`: the document of every example, and of an app with everything in it."""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import importlib
+import json
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pytest
+from click.testing import CliRunner
+from jsonschema.validators import validator_for
+from pydantic import BaseModel
+
+from keepfast import App, Avro, CloudEvents, JsonSchema, Pattern, Protobuf
+from keepfast.cli import main
+from keepfast.cli.asyncapi import document
+from keepfast.testing.jars import cache_dir
+from tests.support.schema_registry import message_class
+
+SPECS = "6.11.1"
+"""Of the npm package `@asyncapi/specs`, which has the official JSON Schemas; no package for Python ships them."""
+EXAMPLES = ("card_fraud", "deals_escrow", "invoices", "swapi_people", "worker_loop")
+NOWHERE = Path("/nonexistent")
+INVOICE = message_class("billing.Invoice", {"id": "string"})
+AVRO = {"type": "record", "name": "Invoice", "fields": [{"name": "id", "type": "string"}]}
+T = TypeVar("T")
+
+
+@dataclass
+class Line:
+    cents: int
+
+
+@dataclass
+class Invoice:
+    id: str
+    lines: list[Line]
+
+
+@dataclass
+class Page(Generic[T]):
+    items: list[T]
+
+
+class Model(BaseModel):
+    id: str
+    parent: Model | None = None
+
+
+def everything() -> App:
+    app = App("billing", registry="mock://asyncapi", kafka={"brokers": "a:9092,b:9092"}, app={"version": "1.2.3"})
+    app.schema("billing.sent.v1", Avro(AVRO))
+
+    def add(*topics: Any, kind: Any, name: str, **options: Any) -> None:
+        def handle(value: Any) -> None:
+            """Handles it.
+
+            With care.
+            """
+
+        handle.__annotations__["value"] = kind
+        handle.__name__ = name
+        app.consumer(*topics, name=name, **options)(handle)
+
+    add("billing.invoice.v1", kind=Invoice | None, name="plain", order="none", retry_topics="5s,1m")
+    add("a.v1", "b.v1", kind=list[Model], name="several", idempotent=True)
+    add("billing.page.v1", kind=Page[Line], name="generic", dead_letter={"format": "headers"})
+    add({"t.v1": Invoice, "u.v1": Line}, kind=Invoice | Line, name="models")
+    add(Pattern(r"audit\..*"), kind=dict[str, Any], name="pattern")
+    add("raw.v1", kind=bytes, name="raw")
+    add("avro.v1", kind=Invoice, name="avro", schema=Avro(AVRO))
+    add("json.v1", kind=Line, name="json", schema=JsonSchema({"type": "object"}, registry=False))
+    add("proto.v1", kind=INVOICE, name="proto", schema=Protobuf())
+    add("events.v1", kind=Line, name="events", schema=CloudEvents())
+    return app
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    found = {"everything": document(everything(), everything().settings(environ={}, cwd=NOWHERE))}
+    for name in EXAMPLES:
+        app = importlib.import_module(f"examples.{name}.service").app
+        found[name] = document(app, app.settings(environ={}, cwd=NOWHERE))
+    return found
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref":
+                yield value
+            else:
+                yield from references(value)
+    elif isinstance(node, list):
+        for one in node:
+            yield from references(one)
+
+
+def resolved(whole: Any, reference: str) -> Any:
+    for part in reference.removeprefix("#/").split("/"):
+        whole = whole[part]
+    return whole
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for found in documents().values():
+        for reference in references(found):
+            assert resolved(found, reference) is not None
+        assert found["channels"]
+        assert found["operations"]
+
+
+def test_topics_types_letters_and_retry_topics_are_in_it() -> None:
+    found = documents()["everything"]
+    assert found["info"] == {"title": "billing", "version": "1.2.3"}
+    assert [one["host"] for one in found["servers"].values()] == ["a:9092", "b:9092"]
+    channels, operations = found["channels"], found["operations"]
+    assert {"billing.invoice.v1", "billing.invoice.v1.billing.plain.retry.5s", "billing.invoice.dlq"} <= set(channels)
+    plain = operations["plain"]
+    assert (plain["action"], plain["summary"]) == ("receive", "Handles it.")
+    assert plain["bindings"]["kafka"]["groupId"]["enum"] == ["billing.plain"]
+    assert operations["plain.dead-letters"]["action"] == "send"
+    assert operations["send.billing.sent.v1"]["action"] == "send"
+    assert set(found["components"]["schemas"]) >= {"Invoice", "Line", "Model", "DeadLetter"}
+    messages = found["components"]["messages"]
+    assert messages["avro.v1"]["payload"]["schema"] == AVRO
+    assert messages["raw.v1"]["contentType"] == "application/octet-stream"
+    assert channels["pattern.pattern"]["address"] is None
+
+
+def test_the_command_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    result = CliRunner().invoke(main, ["asyncapi", "examples.invoices.service:app"])
+    assert (result.exit_code, json.loads(result.output)["asyncapi"]) == (0, "3.0.0")
+    file = tmp_path / "asyncapi.json"
+    assert CliRunner().invoke(main, ["asyncapi", "examples.invoices.service:app", "--output", str(file)]).exit_code == 0
+    assert json.loads(file.read_text()) == json.loads(result.output)
+
+
+@pytest.fixture(scope="session")
+def official() -> Any:
+    """The official JSON Schema, fetched once into the cache of the tests."""
+    folder = cache_dir() / f"asyncapi-specs-{SPECS}"
+    file = folder / "package" / "schemas" / "3.0.0.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            subprocess.run(["npm", "pack", f"@asyncapi/specs@{SPECS}"], cwd=folder, check=True, capture_output=True)
+            with tarfile.open(folder / f"asyncapi-specs-{SPECS}.tgz") as archive:
+                archive.extractall(folder, filter="data")
+    schema = json.loads(file.read_text())
+    return validator_for(schema)(schema)
+
+
+@pytest.mark.npm
+def test_every_document_is_valid_by_the_official_schema(official: Any) -> None:
+    for name, found in documents().items():
+        problems = [f"{name} {list(one.absolute_path)}: {one.message[:200]}" for one in official.iter_errors(found)]
+        assert problems == []
+        broken = copy.deepcopy(found)
+        next(iter(broken["operations"].values()))["action"] = "consume"
+        assert not official.is_valid(broken)
