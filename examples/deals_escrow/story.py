@@ -129,7 +129,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
         late = [command(deal, "WATCH_DEPOSIT") for deal in unfunded]
         stage.send("escrow.commands", [*zip(unfunded, late, strict=True), (SETTLED, command(SETTLED, "REFUND"))])
         stage.until_read(service, *READING)
-        stage.keepfast("dlq", "replay", "escrow.commands.DLT", "--error-type", "NotFunded", "--yes")
+        stage.keepfast("dlq", "replay", "escrow.commands.DLT", "--error-type", "NotFunded", "--to", "topic", "--yes")
         stage.until_read(service, *READING)
         stage.until_read(service, *READING)
         account.check("the service did not end cleanly", right=service.stop() == 0)

@@ -18,7 +18,7 @@ from keepfast.deadletters.reading import read
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection
 from keepfast.testing import KafkaBroker
-from keepfast.testing.topics import TopicAdmin
+from keepfast.testing.topics import TopicAdmin, is_marker
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -94,7 +94,9 @@ class Stage:
         lag = 0
         for place in committed:
             low, high = reader.get_watermark_offsets(place, timeout=REPLY_TIMEOUT_S)
-            lag += high - max(low, place.offset)
+            behind = high - max(low, place.offset)
+            if behind != 1 or not is_marker(self.broker.bootstrap, place):
+                lag += behind
         return lag
 
     # -- the service -------------------------------------------------------------------------------------------------

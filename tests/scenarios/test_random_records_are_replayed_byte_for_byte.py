@@ -12,6 +12,7 @@ from keepfast import Context, DeadLetterPolicy, Reject
 from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import read_headers
 from keepfast.core.replays import ReplayMark
+from keepfast.deadletters.ours import originals
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
@@ -91,7 +92,7 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
             mark = ReplayMark.of(reported[-1:])
             assert mark is not None
             partition, offset = mark.case.split("/")[-3:-1]
-            found[int(partition), int(offset)] = message.key(), message.value(), reported[:-1]
+            found[int(partition), int(offset)] = message.key(), message.value(), list(originals(reported))
         assert len(found) == COUNT
         for record, place in zip(records, places, strict=True):
             assert found[place] == (record.key, record.value, list(record.headers)), (form, place)
