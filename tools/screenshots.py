@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 from playwright.sync_api import Browser, Page
 
@@ -36,13 +37,13 @@ def main(folder: Path = PICTURES) -> None:
     with ExitStack() as stack:
         server, screens = stack.enter_context(scene())
         browser = stack.enter_context(chromium())
+        screens["run"] = _replayed(_logged_in(browser, server, "light", WIDE), f"{server.address}{screens['plan']}")
         for theme in ("light", "dark"):
             page = _logged_in(browser, server, theme, WIDE)
             for name, path in screens.items():
-                _picture(page, f"{server.address}{path}", folder / f"desk-{name}-{theme}.png")
+                _picture(page, f"{server.address}{path}", folder / f"desk-{name}-{theme}.png", dry_run=name == "plan")
         phone = _logged_in(browser, server, "light", PHONE)
-        for name in ("failures", "cause", "consumers"):
-            _picture(phone, f"{server.address}{screens[name]}", folder / f"desk-{name}-phone.png")
+        _picture(phone, f"{server.address}/", folder / "desk-failures-phone.png")
     print(f"{len(list(folder.glob('desk-*.png')))} pictures in {folder}")
 
 
@@ -57,11 +58,23 @@ def _logged_in(browser: Browser, server: DeskServer, theme: str, size: dict[str,
     return page
 
 
-def _picture(page: Page, url: str, path: Path) -> None:
+def _replayed(page: Page, plan: str) -> str:
+    """Replay a cause; returns the path of its run."""
+    page.goto(plan)
+    page.click("#dry-run")
+    page.click("#start")
+    page.wait_for_url("**/runs/**")
+    page.wait_for_timeout(20_000)
+    return urlsplit(page.url).path
+
+
+def _picture(page: Page, url: str, path: Path, *, dry_run: bool = False) -> None:
     page.goto(url)
+    if dry_run:
+        page.click("#dry-run")
     page.wait_for_selector("main")
     page.wait_for_timeout(400)
-    page.screenshot(path=path, full_page=True, clip=None)
+    page.screenshot(path=path, full_page=True)
 
 
 @contextmanager
@@ -95,13 +108,11 @@ def _act(desk: Desk) -> dict[str, str]:
     first = desk.cases(CaseFilter(causes=frozenset({causes[0].fingerprint}))).cases[0]
     desk.note(first.id, "asked the checkout team: orders before 12:40 have no currency")
     desk.reveal(first.letter)
-    from urllib.parse import quote
-
     return {
         "failures": "/",
         "cause": f"/causes/{causes[0].fingerprint}",
         "message": f"/message?id={quote(first.id)}",
-        "plan": f"/replay?cause={causes[0].fingerprint}",
+        "plan": f"/replay?cause={causes[1].fingerprint}",
         "runs": "/runs",
         "discarded": "/discarded",
         "consumers": "/consumers",
