@@ -37,7 +37,9 @@ def main(folder: Path = PICTURES) -> None:
     with ExitStack() as stack:
         server, screens = stack.enter_context(scene())
         browser = stack.enter_context(chromium())
-        screens["run"] = _replayed(_logged_in(browser, server, "light", WIDE), f"{server.address}{screens['plan']}")
+        screens["run"] = _replayed(
+            _logged_in(browser, server, "light", WIDE), f"{server.address}{screens.pop('replayed')}"
+        )
         for theme in ("light", "dark"):
             page = _logged_in(browser, server, theme, WIDE)
             for name, path in screens.items():
@@ -87,10 +89,10 @@ def scene() -> Iterator[tuple[DeskServer, dict[str, str]]]:
         client = Client(broker)
         client.produce(LETTERS, records(COUNT))
         client.produce(TOPIC, [NewRecord(b'{"n": %d}' % n, b"customer-%d" % (n % 7)) for n in range(400)])
-        url = stack.enter_context(_consumer(broker.bootstrap))
-        options = DeskOptions(topics=(LETTERS,), by="ada")
-        desk = Desk(connection(broker.bootstrap), options)
+        desk = Desk(connection(broker.bootstrap), DeskOptions(topics=(LETTERS,), by="ada"))
         stack.callback(desk.close)
+        desk.ensure_topics()  # before the consumer starts, which looks for it then
+        url = stack.enter_context(_consumer(broker.bootstrap))
         desk.refresh()
         screens = _act(desk)
         processes = Processes((url,), TOKEN)
@@ -112,7 +114,8 @@ def _act(desk: Desk) -> dict[str, str]:
         "failures": "/",
         "cause": f"/causes/{causes[0].fingerprint}",
         "message": f"/message?id={quote(first.id)}",
-        "plan": f"/replay?cause={causes[1].fingerprint}",
+        "plan": f"/replay?cause={causes[0].fingerprint}",
+        "replayed": f"/replay?cause={causes[1].fingerprint}",
         "runs": "/runs",
         "discarded": "/discarded",
         "consumers": "/consumers",

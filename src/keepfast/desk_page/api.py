@@ -19,7 +19,7 @@ from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import Case, CaseHistory, CasePage, Summary
 from keepfast.desk.causes import Cause
 from keepfast.desk_page.filters import NAMES, VIEWS, filter_of
-from keepfast.desk_page.payloads import Payload, headers_of, payload_of
+from keepfast.desk_page.payloads import HeaderView, Payload, headers_of, payload_of
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
 from keepfast.desk_page.screens import DeskBackend
 from keepfast.desk_page.tokens import DeskUser, Right
@@ -112,7 +112,7 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
 class Revealed(msgspec.Struct, frozen=True, kw_only=True):
     key: Payload
     value: Payload
-    headers: list[tuple[str, str]]
+    headers: list[HeaderView]
 
 
 class StartedRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,12 +110,21 @@ def hexdump(value: bytes) -> str:
     return "\n".join(lines)
 
 
-def headers_of(headers: Headers, *, reveal: bool) -> list[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class HeaderView:
+    name: str
+    value: str
+
+
+def headers_of(headers: Headers, *, reveal: bool) -> list[HeaderView]:
     """Name and value; without `reveal` only sizes."""
     if not reveal:
-        return [(field_name(name), "null" if value is None else f"{len(value):,} bytes") for name, value in headers]
+        return [
+            HeaderView(field_name(name), "null" if value is None else f"{len(value):,} bytes")
+            for name, value in headers
+        ]
     return [
-        (name, "null" if value is None else value[:1_000].decode("utf-8", "backslashreplace"))
+        HeaderView(name, "null" if value is None else value[:1_000].decode("utf-8", "backslashreplace"))
         for name, value in headers
     ]
 

@@ -44,6 +44,22 @@ class PlanRequest:
         return [*words, *([f"--to {self.to}"] if self.to else []), *(["--again"] if self.again else [])]
 
 
+@dataclass(frozen=True, slots=True)
+class NamedCount:
+    """How many records go to a topic, or are left out for a reason."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReaders:
+    """Other groups that read a destination."""
+
+    topic: str
+    groups: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
     """A dry run. `id` starts it: its selection is frozen."""
@@ -51,16 +67,15 @@ class PlanView:
     id: str
     records: int
     cases: int
-    destinations: tuple[tuple[str, int], ...]
-    excluded: tuple[tuple[str, int], ...]
-    readers: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Other groups that read a destination."""
+    destinations: tuple[NamedCount, ...]
+    excluded: tuple[NamedCount, ...]
+    readers: tuple[TopicReaders, ...] = ()
     duration_s: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property
     def excluded_total(self) -> int:
-        return sum(number for _, number in self.excluded)
+        return sum(one.count for one in self.excluded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from keepfast.desk.desk import Desk
 from keepfast.desk.facts import OrderKind, RunFact
 from keepfast.desk.plan import ReplayPlan, ReplayPolicy
 from keepfast.desk.run import ReplayRun
-from keepfast.desk_page.replays import PlanRequest, PlanView, RunView, Via
+from keepfast.desk_page.replays import NamedCount, PlanRequest, PlanView, RunView, TopicReaders, Via
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.desk_page")
@@ -139,9 +139,9 @@ def _view(name: str, plans: tuple[ReplayPlan, ...], policy: ReplayPolicy) -> Pla
         id=name,
         records=records,
         cases=sum(plan.cases for plan in plans),
-        destinations=tuple(destinations.most_common()),
-        excluded=tuple(excluded.most_common()),
-        readers=tuple(sorted(readers.items())),
+        destinations=tuple(NamedCount(*one) for one in destinations.most_common()),
+        excluded=tuple(NamedCount(*one) for one in excluded.most_common()),
+        readers=tuple(TopicReaders(*one) for one in sorted(readers.items())),
         duration_s=None if policy.rate_per_s is None else records / policy.rate_per_s,
         warnings=tuple(warning for plan in plans for warning in _warnings(plan)),
     )
