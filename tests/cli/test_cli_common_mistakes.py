@@ -57,7 +57,7 @@ CASES = [
     ("send orders", 2, "Name exactly one of", "VALUE, --file"),
     ("send orders x --brokers 127.0.0.1:1", 3, "Could not reach Kafka at 127.0.0.1:1: Connect", "`keepfast dev`"),
     ("send orders x --brokers nowhere.invalid:1", 3, "Failed to resolve 'nowhere.invalid:1'", "Check the address"),
-    ("dlq list", 2, "Name the dead-letter topic", "--app MODULE:APP"),
+    ("dlq list", 3, "Could not reach Kafka at localhost:9092", "`keepfast dev`"),
     ("doctor --brokers 127.0.0.1:1", 3, "cannot be connected to (Connection refused)", "keepfast broker --port 1"),
     ("new 1st", 2, "'1st' cannot be the name of a project", "start with a letter"),
     ("dlq show orders.dlq 10", 2, "'10' is not an offset of a partition", "write PARTITION:OFFSET"),
