@@ -158,8 +158,8 @@ def outages(
 def replay(stage: Stage, service: Process, database: str, *, times: int) -> None:
     """Twice, because an operator will: it must do no harm."""
     change(database, "INSERT INTO fraud_gov.currencies VALUES ('CHF')")
-    for _ in range(times):
-        stage.keepfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", "--yes")
+    for again in ([], ["--again"])[:times]:
+        stage.keepfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", *again, "--yes")
         stage.until_read(service, (GROUP, TOPIC))
 
 

@@ -96,7 +96,7 @@ def run(command: Sequence[str], variables: Mapping[str, str]) -> str:
         env=environment(variables),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     if done.returncode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,8 @@ def test_a_letter_of_ours_goes_out_through_the_users_producer(
         "non-retryable",
         0,
     )
-    assert (reported["consumer_group"], reported["original_encoding"]) == (group, "base64")
+    assert (reported["consumer_group"], reported["original_encoding"]) == (group, "json")
+    assert b64decode(reported["original_bytes"]) == VALUE, "its JSON would be written otherwise"
 
 
 def test_with_a_dict_alone_the_letters_topic_is_made(kafka: TopicAdmin, topic: TopicFactory) -> None:
