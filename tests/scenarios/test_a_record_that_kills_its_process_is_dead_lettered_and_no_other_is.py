@@ -71,7 +71,7 @@ def assert_buried_as_it_was(scene: Scene, killer: Sent) -> None:
     fields = letters[killer.id]
     assert fields["error_code"] == "CRASHED"
     number = scene.sent.index(killer)
-    payload = killer.work.payload(number)
+    payload = killer.work.payload(number) or b""
     assert fields["original_message"] == json.loads(payload)
     if "original_bytes" in fields:
         assert b64decode(str(fields["original_bytes"])) == payload
