@@ -57,7 +57,7 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
         "Why orders are in shop.order.dlq",
         "invalid literal",
         "release 1.0 drained (exit code 0)",
-        "keepfast dlq replay shop.order.dlq --fingerprint",
+        "keepfast dlq replay shop.order.dlq --cause",
         f"Replayed {account['replayed']} records; all are confirmed.",
         "The account, read from the topics by another process",
         f"lost 0: all {records:,} orders are accounted for",
@@ -86,7 +86,7 @@ def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked
     ) as process:
         wait_until(lambda: "until Ctrl-C" in printed.read_text(), "all is told, and it stays up", timeout_s=DEADLINE_S)
         assert "lost 1: this must not happen" in printed.read_text()
-        command = next(line for line in printed.read_text().splitlines() if "keepfast dlq list" in line).split()
+        command = next(line for line in printed.read_text().splitlines() if "keepfast dlq causes" in line).split()
         listed = subprocess.run(
             [*KEEPFAST, *command[1:]], capture_output=True, text=True, timeout=60, check=True, env=environment()
         )

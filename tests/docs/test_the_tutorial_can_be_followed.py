@@ -14,7 +14,8 @@ from tests.support.waiting import wait_until
 
 CONNECT_TIMEOUT_S = 60.0
 _VARIES = re.compile(
-    r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[0-9a-f]{12}\b|(?<=partition )\d|127\.0\.0\.1:\d+|(?<=Watching )\S+|(?<=token=)\S+"
+    r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[0-9a-f]{12}\b|(?<=partition )\d|127\.0\.0\.1:\d+|(?<=Watching )\S+"
+    r"|(?<=\. Run )\S+|(?<=So far )\d+ processed|\d+ under way|(?<=token=)\S+|\S+/(?=app\.py:)|(?<=oldest )\d+ \w+"
 )
 
 

@@ -19,14 +19,14 @@ from typing import Any
 import confluent_kafka
 
 import keepfast
-from keepfast import Reject
+from keepfast import App, Reject
 from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import Outgoing, Record
 from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
-from tests.support.running_app import RunningApp, app_for
+from tests.support.running_app import RunningApp
 from tests.support.waiting import wait_until
 
 PACKAGE = Path(keepfast.__file__).parent
@@ -80,7 +80,8 @@ def traced() -> Iterator[Trace]:
 def ways(kafka: TopicAdmin, topic: TopicFactory) -> tuple[set[str], set[str]]:
     """The files on the way of a record that succeeds, and those of one that is dead-lettered."""
     name, client = topic(), Client(kafka)
-    app = app_for(kafka)
+    # No desk: replayed records, which report what became of them, pass two files more.
+    app = App("scenario", kafka={"brokers": kafka.bootstrap}, desk={"topic": f"{name}.desk"})
 
     @app.consumer(name, name="work", dead_letter="{topic}.dlq")
     def work(value: str) -> None:

@@ -159,7 +159,7 @@ class Story:
             words += ["--cause", cause.fingerprint[:6]]  # a prefix is enough
         self._note("replay", " ".join(words), "plain")
         output = self._run(["-m", *words, "--yes", "--brokers", self._stage.brokers])
-        self._note("replay", output.splitlines()[-1], "good")
+        self._note("replay", next(line for line in output.splitlines() if line.startswith("Replayed")), "good")
 
     def _reconcile(self) -> Account:
         plan = self._stage.plan
