@@ -9,7 +9,7 @@ from keepfast.core.records import Message, Output
 from keepfast.core.runs import Partition, Run
 from keepfast.engine import calls
 from keepfast.engine.commits import Committer
-from keepfast.engine.context import AttributedSends
+from keepfast.engine.context import BufferedSends
 from keepfast.testing.fakes.membership import Membership
 from simulation.plants.plant import Patch, plant
 
@@ -21,7 +21,7 @@ def produces_what_a_failed_attempt_has_sent(patch: Patch) -> None:
             try:
                 await handle(subject, run)
             finally:
-                if isinstance(run.sends, AttributedSends):
+                if isinstance(run.sends, BufferedSends):
                     run.sends.give(run)
 
         return handle_giving
@@ -71,7 +71,7 @@ def forgets_the_outputs_of_a_record_that_failed_before(patch: Patch) -> None:
 def commits_outputs_of_records_that_are_not_finished(patch: Patch) -> None:
     def position(self: Committer, partition: Partition) -> Any:
         for run in partition.running:
-            if isinstance(run.sends, AttributedSends):
+            if isinstance(run.sends, BufferedSends):
                 partition.outputs += [Output(outgoing) for _, outgoing in run.sends._sent]
         return before(self, partition)
 

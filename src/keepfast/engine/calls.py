@@ -41,14 +41,13 @@ from keepfast.decode.choice import Decoding, choose
 from keepfast.decode.signature import HandlerShape, positional
 from keepfast.engine.context import (
     AcknowledgedSender,
-    AttributedSends,
     BatchContext,
     BufferedSender,
+    BufferedSends,
     Context,
     Encode,
     RawRecord,
     Sender,
-    TransactionSender,
 )
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
 from keepfast.engine.middleware import Around, Composition, around_async, around_sync, compose, refuse_awaitable
@@ -339,9 +338,7 @@ class Handler:
 
     def _sender(self, sink: Sink, tracing: Tracing | None) -> Sender:
         """What `ctx.send` does."""
-        if self._exactly_once:
-            return TransactionSender(None if tracing is None else tracing.with_context)
-        if self._inbox is not None and self._inbox.outbox:
+        if self._exactly_once or (self._inbox is not None and self._inbox.outbox):
             return BufferedSender(None if tracing is None else tracing.with_context)
         return AcknowledgedSender(sink if tracing is None else tracing.sink(sink))
 
@@ -383,7 +380,7 @@ class Handler:
         group, logger, resources, encode = self._group, self._logger, self._resources, self._encode
 
         def context_of(message: Message, run: Run) -> Context:
-            own = sender.of(message) if isinstance(sender, TransactionSender) else sender
+            own = sender.of(message) if isinstance(sender, BufferedSender) else sender
             message = original(message)
             return Context(message, run, group=group, logger=logger, sender=own, resources=resources, encode=encode)
 
@@ -588,7 +585,7 @@ def _giving(handle: Handle) -> Handle:
 
     def handle_giving(subject: Any, run: Run) -> None:
         handle(subject, run)
-        if isinstance(run.sends, AttributedSends):
+        if isinstance(run.sends, BufferedSends):
             run.sends.give(run)
 
     return handle_giving
@@ -597,7 +594,7 @@ def _giving(handle: Handle) -> Handle:
 def _giving_async(handle: Handle) -> Handle:
     async def handle_giving(subject: Any, run: Run) -> None:
         await handle(subject, run)
-        if isinstance(run.sends, AttributedSends):
+        if isinstance(run.sends, BufferedSends):
             run.sends.give(run)
 
     return handle_giving

@@ -99,55 +99,7 @@ class HandlerSends:
 
 
 class BufferedSends:
-    """The records that one attempt has sent, until the transaction of its record takes them. Any thread may send.
-
-    Implements `core.runs.Sends`: there is nothing to wait for, and those of an attempt that fails are dropped.
-    """
-
-    __slots__ = ("_closed", "_lock", "_outgoing")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._outgoing: list[Outgoing] = []
-        self._closed = False
-
-    @classmethod
-    def of(cls, run: Run) -> BufferedSends:
-        """Those of the current attempt, made on first use."""
-        with _first_send:
-            sends = run.sends
-            if not isinstance(sends, BufferedSends):
-                sends = run.sends = cls()
-            return sends
-
-    def add(self, outgoing: Outgoing) -> bool:
-        """False: the sends are closed, and it was not added."""
-        with self._lock:
-            if not self._closed:
-                self._outgoing.append(outgoing)
-            return not self._closed
-
-    def take(self) -> list[Outgoing]:
-        """All of them, in the order in which they were sent. No more are added."""
-        with self._lock:
-            self._closed = True
-            taken, self._outgoing = self._outgoing, []
-            return taken
-
-    def wait(self) -> SinkError | None:
-        return None
-
-    async def wait_async(self) -> SinkError | None:
-        return None
-
-    def close(self, answered: Callable[[SinkError | None], None]) -> None:
-        """See the protocol."""
-        self.take()
-        answered(None)
-
-
-class AttributedSends:
-    """What one attempt has sent, and for which record, until it has gone well. Any thread may send.
+    """What one attempt has sent, and for which record of a batch, until a transaction takes it. Any thread may send.
 
     Implements `core.runs.Sends`: there is nothing to wait for, and what an attempt that fails has sent is dropped.
     """
@@ -160,11 +112,11 @@ class AttributedSends:
         self._closed = False
 
     @classmethod
-    def of(cls, run: Run) -> AttributedSends:
+    def of(cls, run: Run) -> BufferedSends:
         """Those of the current attempt, made on first use."""
         with _first_send:
             sends = run.sends
-            if not isinstance(sends, AttributedSends):
+            if not isinstance(sends, BufferedSends):
                 sends = run.sends = cls()
             return sends
 
@@ -175,12 +127,16 @@ class AttributedSends:
                 self._sent.append((record, outgoing))
             return not self._closed
 
-    def give(self, run: Run) -> None:
-        """The attempt has gone well: they are outputs of their records. No more are added."""
+    def take(self) -> list[tuple[Message | None, Outgoing]]:
+        """All of them, in the order in which they were sent. No more are added."""
         with self._lock:
             self._closed = True
-            sent, self._sent = self._sent, []
-        for record, outgoing in sent:
+            taken, self._sent = self._sent, []
+            return taken
+
+    def give(self, run: Run) -> None:
+        """The attempt has gone well: they are outputs of their records."""
+        for record, outgoing in self.take():
             run.give(run.messages[run.current] if record is None else record, (outgoing,))
 
     def wait(self) -> SinkError | None:
@@ -191,9 +147,7 @@ class AttributedSends:
 
     def close(self, answered: Callable[[SinkError | None], None]) -> None:
         """See the protocol."""
-        with self._lock:
-            self._closed = True
-            self._sent = []
+        self.take()
         answered(None)
 
 
@@ -225,23 +179,8 @@ class AcknowledgedSender:
 
 
 class BufferedSender:
-    """Implements `Sender`: records wait in `run.sends` for the transaction of their attempt. `prepare` may replace each
-    of them.
-    """
-
-    __slots__ = ("_prepare",)
-
-    def __init__(self, prepare: Callable[[Outgoing], Outgoing] | None = None) -> None:
-        self._prepare = prepare
-
-    def send(self, outgoing: Outgoing, run: Run) -> bool:
-        sends = BufferedSends.of(run)
-        return not run.abandoned and sends.add(outgoing if self._prepare is None else self._prepare(outgoing))
-
-
-class TransactionSender:
-    """Implements `Sender`: records wait in `run.sends` until their attempt has gone well; then they are outputs of its
-    record. `prepare` may replace each of them. `record`: the one of a batch that the context is about.
+    """Implements `Sender`: records wait in `run.sends` for the transaction of their attempt: that of an inbox, or that
+    of the offsets. `prepare` may replace each of them. `record`: the one of a batch that the context is about.
     """
 
     __slots__ = ("_prepare", "_record")
@@ -250,11 +189,11 @@ class TransactionSender:
         self._prepare = prepare
         self._record = record
 
-    def of(self, record: Message) -> TransactionSender:
-        return TransactionSender(self._prepare, record)
+    def of(self, record: Message) -> BufferedSender:
+        return BufferedSender(self._prepare, record)
 
     def send(self, outgoing: Outgoing, run: Run) -> bool:
-        sends = AttributedSends.of(run)
+        sends = BufferedSends.of(run)
         if self._prepare is not None:
             outgoing = self._prepare(outgoing)
         return not run.abandoned and sends.add(outgoing, self._record)

@@ -125,10 +125,10 @@ class CallTransaction:
     def sent(self) -> list[Outgoing]:
         """What the handler has sent for the transaction. Raises Abandoned if the call does not count any more."""
         run = self._run
-        outgoing = run.sends.take() if isinstance(run.sends, BufferedSends) else []
+        sent = run.sends.take() if isinstance(run.sends, BufferedSends) else []
         if run.abandoned:
             raise Abandoned("the record has timed out, so nothing that was done for it counts; roll it back")
-        return outgoing
+        return [outgoing for _, outgoing in sent]
 
 
 def plain_transaction(
