@@ -17,11 +17,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from keepfast.core.batches import Batch
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.inbox import RecordIdentity, RecordOrigin
 from keepfast.core.ports import Delivery
 from keepfast.core.records import Headers, Outgoing, Receipt, TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import Handler
 from keepfast.engine.context import BatchContext, Context

@@ -12,9 +12,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from keepfast.core.batches import as_batch, lane_of
 from keepfast.core.ports import Mailbox
 from keepfast.core.records import Message
-from keepfast.core.runs import Run, SelectedRecords, lane_of
+from keepfast.core.runs import Run, SelectedRecords
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import (
     AsyncBatchCall,
@@ -263,7 +264,7 @@ class SimExecutor:
             raise error
 
     def _call_batch(self, selection: SelectedRecords, run: Run) -> None:
-        batch = run.as_batch()
+        batch = as_batch(run)
         if batch is None:
             self._call(selection.messages[0], run)
             return
@@ -372,7 +373,7 @@ class SimExecutor:
                 await self._pause(left_s)
 
     async def _call_batch_async(self, selection: SelectedRecords, run: Run) -> None:
-        batch = run.as_batch()
+        batch = as_batch(run)
         if batch is None:
             await self._call_async(selection.messages[0], run)
             return

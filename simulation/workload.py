@@ -7,10 +7,11 @@ from math import inf
 from random import Random
 
 from keepfast.core import retry_topics
+from keepfast.core.batches import Batch
 from keepfast.core.errors import BatchError, DecodeError, Discard, Halt, Reject, RetryLater
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned
-from keepfast.core.runs import Batch, FilteredOut, Run
+from keepfast.core.runs import FilteredOut, Run
 from keepfast.engine.calls import attempt_of
 from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, LoopRefused
 from keepfast.testing.fakes.broker import FakeBroker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepfast.core.runs import Batch
+from keepfast.core.batches import Batch
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.batches import Batches
 from simulation.plants.plant import Patch, plant

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from keepfast.core import events
+from keepfast.core.batches import as_batch
 from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.engine import failures, timeouts
 from keepfast.engine.crash_guard import Probation
@@ -106,7 +107,7 @@ def does_not_report_what_a_run_has_done_when_it_is_asked_to_stop(patch: Patch) -
 @plant
 def reports_a_run_whose_partition_is_gone(patch: Patch) -> None:
     def returned(self: Loop, run: Run, now: float) -> None:
-        if run.done and run.as_batch() is None and not self.ownership.is_current(run.partition):
+        if run.done and as_batch(run) is None and not self.ownership.is_current(run.partition):
             self.events.emit(run_finished(self.events, run, 0, run.done))
         before(self, run, now)
 

@@ -240,8 +240,8 @@ FAN_OUT: Final = by(
 DECLARED: Final = by("settings/consumers.py", "engine/test_calls_batches.py::test_batches_need_idempotency")
 DECODED: Final = by("decode/annotation.py", "decode/test_annotation.py::test_an_annotation_chooses_its_decoder")
 BATCHED: Final = by(
-    "core/runs.py",
-    "core/test_runs_batches.py::test_the_first_bad_record_is_found_and_everything_before_it_is_finished_once",
+    "core/batches.py",
+    "core/test_batches.py::test_the_first_bad_record_is_found_and_everything_before_it_is_finished_once",
     "engine/test_batches.py::test_a_full_batch_goes_out_at_once",
 )
 SIDE_BY_SIDE: Final = by(

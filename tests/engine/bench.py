@@ -6,10 +6,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from keepfast.core.batches import Batch
 from keepfast.core.lanes import Lanes, lanes_for
 from keepfast.core.ports import Executor
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, InFlight, Partition, Run
+from keepfast.core.runs import InFlight, Partition, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.decode.signature import inspect_handler

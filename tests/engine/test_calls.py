@@ -12,11 +12,12 @@ import pytest
 
 from keepfast.classify.classification import classify
 from keepfast.core import verdicts
+from keepfast.core.batches import Batch
 from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt, Reject, RetryLater, SinkError
 from keepfast.core.judge import judge
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import WALKS, Handler
 from keepfast.engine.context import BatchContext, Context, to_bytes

@@ -12,9 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 from keepfast import App, BatchContext, Context, Discard
+from keepfast.core.batches import Batch
 from keepfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Halt, SinkError
 from keepfast.core.records import Message, Outgoing, Receipt, TopicPartition
-from keepfast.core.runs import Batch, FailedRecord, Partition, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import Handler
 from keepfast.redact.sensitive import CardNumbers, SensitiveData

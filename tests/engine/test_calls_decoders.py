@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from keepfast import App, BatchContext, Context
+from keepfast.core.batches import Batch
 from keepfast.core.errors import DecodeError
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Partition, Run
 from keepfast.decode.choice import Decoding
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import Handler

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from keepfast import App, BatchContext, Context, RawRecord
+from keepfast.core.batches import Batch
 from keepfast.core.errors import ConfigError, Discard, Halt
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import Past, RetryOrigin, Returned, Tier, Tiers, encode
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import Handler
 from keepfast.redact.sensitive import CardNumbers, SensitiveData

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from keepfast.core.batches import Batch
 from keepfast.core.errors import Discard
 from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.retry_topics import GROUP, OWN_HEADERS, Returned, Tier, Tiers, moved
-from keepfast.core.runs import Batch, FailedRecord, Partition, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.decode.signature import inspect_handler, inspect_provider
 from keepfast.engine.calls import Handler
 from keepfast.engine.context import BatchContext, Context

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import KeyLanes
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, Partition, Run, SelectedRecords
+from keepfast.core.runs import Partition, Run, SelectedRecords
 from keepfast.engine import flight_recorder
 from keepfast.engine.calls import AsyncBatchCall, BatchCall
 from keepfast.engine.flight_recorder import (

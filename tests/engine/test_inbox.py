@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import pytest
 
 from keepfast import BatchContext, BatchError, Context, Provide, RawRecord
+from keepfast.core.batches import Batch
 from keepfast.core.errors import ConfigError, Fault, SinkError
 from keepfast.core.inbox import RecordIdentity, RecordOrigin
 from keepfast.core.records import Outgoing, TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler, inspect_provider
 from keepfast.engine.calls import Handler
 from keepfast.engine.inbox import consumer_inbox

@@ -19,9 +19,10 @@ import pytest
 
 from keepfast import App, BatchContext, Context, Discard, Halt, Provide
 from keepfast.classify.classification import classify
+from keepfast.core.batches import Batch
 from keepfast.core.errors import Abandoned, ConfigError, DecodeError, Fault, MiddlewareError, SinkError
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler, inspect_provider
 from keepfast.engine.calls import Handler
 from keepfast.engine.middleware import Around, resource_of, resources_in

@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
+from keepfast.core.batches import lane_of
 from keepfast.core.records import Message
-from keepfast.core.runs import Run, lane_of
+from keepfast.core.runs import Run
 from keepfast.engine.calls import WALKS, AsyncBatchCall, BatchCall
 from keepfast.engine.stacks import locations
 from keepfast.engine.workers import EventLoopThread

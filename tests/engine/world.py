@@ -7,12 +7,13 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from keepfast.core.batches import Batch, lane_of
 from keepfast.core.commit_metadata import METADATA_LIMIT
 from keepfast.core.errors import DecodeError, Fault, SourceError
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, Record, TopicPartition
-from keepfast.core.runs import Batch, FilteredOut, Run, SelectedRecords, lane_of
+from keepfast.core.runs import FilteredOut, Run, SelectedRecords
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.engine.calls import BatchCall, RecordCall

@@ -304,3 +304,14 @@ def _positions(index: int | Iterable[int] | None) -> tuple[int, ...]:
     if not all(type(position) is int and position >= 0 for position in found):
         raise ValueError(f"index must be positions in the list of records, counted from 0; got {index!r}")
     return tuple(sorted(set(found)))
+
+
+def named_in(error: BaseException, count: int) -> dict[int, BaseException]:
+    """Which of the `count` records that were handed over the error is about, and what each is to be judged by.
+
+    Empty: about all of them. Positions that do not exist mean that it is not known.
+    """
+    if not isinstance(error, Signal) or not error.indices or error.indices[-1] >= count:
+        return {}
+    errors = error.errors if isinstance(error, BatchError) else {}
+    return {index: errors.get(index, error) for index in error.indices}

@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
 from typing import Protocol, cast
 
+from keepfast.core.batches import Batch
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Batch, FailedRecord, Partition, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 
 Holder = Run | FailedRecord
 

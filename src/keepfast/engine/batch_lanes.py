@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from keepfast.core.batches import Batch, as_batch
 from keepfast.core.lanes import Holder, Lanes, lanes_for
 from keepfast.core.policies import BatchPolicy
 from keepfast.core.ports import Clock
-from keepfast.core.runs import Batch, FailedRecord, OrderedSet, Partition, Run
+from keepfast.core.runs import FailedRecord, OrderedSet, Partition, Run
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
 
@@ -139,7 +140,7 @@ class BatchLanes:
 
     def take_back(self, run: Run) -> None:
         """It continues as soon as it may, without what is not ours any more."""
-        batch = run.as_batch()
+        batch = as_batch(run)
         if batch is None:
             self._lanes.take_back(run)
             return
@@ -212,8 +213,9 @@ class BatchLanes:
 
     def release(self, holder: Holder) -> None:
         self._lanes.release(holder)
-        if isinstance(holder, Run) and holder.batch is not None and holder in holder.batch.heads:
-            holder.batch.heads.remove(holder)
+        batch = as_batch(holder.batch) if isinstance(holder, Run) else None
+        if batch is not None and holder in batch.heads:
+            batch.heads.remove(holder)
 
     def waiting_behind(self, holder: Holder, *, full: bool) -> list[Partition]:
         waiting = self._lanes.waiting_behind(holder, full=full)

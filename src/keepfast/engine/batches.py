@@ -8,11 +8,12 @@ from typing import Any, assert_never
 
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
-from keepfast.core.errors import SchemaPending, error_type
+from keepfast.core.batches import Batch, Search, Trial
+from keepfast.core.errors import SchemaPending, error_type, named_in
 from keepfast.core.events import BatchFailed, Discarded, Halted
 from keepfast.core.lanes import Lanes
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import Batch, Run, Search, Trial, named_in
+from keepfast.core.runs import Run
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import Committer

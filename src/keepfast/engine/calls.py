@@ -29,12 +29,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 
+from keepfast.core.batches import lane_of
 from keepfast.core.errors import Discard, SinkError
 from keepfast.core.policies import Order
 from keepfast.core.ports import Sink
 from keepfast.core.records import Message, read_headers
 from keepfast.core.retry_topics import Returned, original
-from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecords, lane_of
+from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecords
 from keepfast.core.schemas import SchemaRef
 from keepfast.decode.annotation import element_of
 from keepfast.decode.choice import Decoding, choose

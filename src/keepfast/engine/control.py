@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from keepfast.core.batches import as_batch
 from keepfast.core.events import Held, Released
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import original
@@ -157,7 +158,7 @@ class Operator:
             f"{name} is not in flight here: no handler has it, and it does not wait for a retry.",
         )
         run = next((run for run in parts.in_flight if _at(run, place, offset)), None)
-        if run is not None and run.as_batch() is not None:
+        if run is not None and as_batch(run) is not None:
             problem = f"{name} is in a batch: pause the consumer, or wait until the record is tried alone."
         elif run is not None:
             why = parts.overdue.dead_letter(run, by, now)
@@ -217,7 +218,7 @@ class Operator:
                 key_hash=key_hash(record.key()),
                 queued=self._parts.lanes.queued_behind(one, record.key()),
             )
-        batch = one.as_batch() if one not in self._parts.in_flight else None
+        batch = as_batch(one) if one not in self._parts.in_flight else None
         if batch is not None:
             first = original(batch.parts[0].messages[0])
             return LaneState(

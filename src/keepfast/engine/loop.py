@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from logging import WARNING
 from random import Random
 
+from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Observer, Revoked
 from keepfast.core.lanes import Lanes
@@ -477,7 +478,7 @@ class Loop:
         partition = run.partition
         if self.guards.on:
             self.guards.returned(run, now)
-        if self.batches is not None and (batch := run.as_batch()) is not None:
+        if self.batches is not None and (batch := as_batch(run)) is not None:
             self.batches.returned(batch, now)
             return
         if not self.ownership.is_current(partition):

@@ -7,10 +7,10 @@ from dataclasses import replace as copy
 from typing import Any
 
 from keepfast.core import names
+from keepfast.core.batches import Search
 from keepfast.core.lanes import KeyLanes, PartitionLanes
 from keepfast.core.ledger import Ledger
 from keepfast.core.ports import CommitOutcome
-from keepfast.core.runs import Search
 from keepfast.decode import annotation
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import Committer

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.errors import BatchError, ConfigError, Discard, Reject, RetryLater
+from keepfast.core.batches import Batch, Search, as_batch, lane_of
+from keepfast.core.errors import BatchError, ConfigError, Discard, Reject, RetryLater, named_in
 from keepfast.core.policies import BatchPolicy
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Batch, FailedRecord, Partition, Run, Search, lane_of, named_in
+from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.support.messages import message
 
 
@@ -190,8 +191,8 @@ def runs(*, live: bool = True) -> tuple[Run, Batch]:
 
 def test_a_run_is_one_part_and_a_batch_several() -> None:
     run, batch = runs()
-    assert (list(run.parts), run.as_batch(), run.call_size) == ([run], None, 1)
-    assert (len(batch.parts), batch.as_batch(), batch.call_size) == (2, batch, 3)
+    assert (list(run.parts), as_batch(run), run.call_size) == ([run], None, 1)
+    assert (len(batch.parts), as_batch(batch), batch.call_size) == (2, batch, 3)
 
 
 def test_in_hand_is_the_record_that_a_worker_is_at_or_all_of_a_batch() -> None:
