@@ -16,6 +16,7 @@ from keepfast.classify.rules import RULES
 from keepfast.classify.rules.readers import MAX_WAIT_S, READERS, parse_retry_after
 from keepfast.classify.rules.rule_book import Lookup
 from tests.classify.errors import NOW_WALL
+from tests.support.processor_time import Stopwatch
 
 KINDS = {"retryable", "non-retryable", "discard", "halt"}
 READ = (
@@ -220,18 +221,20 @@ def test_a_group_that_holds_itself_many_times_over_ends() -> None:
     group: Exception = ExceptionGroup("g", [ConnectionError()])
     for _ in range(40):
         group = ExceptionGroup("g", [group] * 10)  # 10**40 members, if anybody counted
-    begun = time.process_time()
-    assert classify(group).kind == "retryable"
-    assert time.process_time() - begun < 1
+    watch = Stopwatch()
+    with watch.measured():
+        assert classify(group).kind == "retryable"
+    assert watch.slowest_cpu_s < 1
 
 
 def test_a_class_with_very_many_bases_is_classified() -> None:
     cls: type[Exception] = ValueError
     for number in range(400):
         cls = type(f"Derived{number}", (cls,), {})
-    begun = time.process_time()
-    assert classify(cls()).code == "VALUE_INVALID"
-    assert time.process_time() - begun < 1
+    watch = Stopwatch()
+    with watch.measured():
+        assert classify(cls()).code == "VALUE_INVALID"
+    assert watch.slowest_cpu_s < 1
 
 
 def test_classes_made_at_run_time_do_not_fill_the_memory() -> None:
