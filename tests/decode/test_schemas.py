@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,11 +16,11 @@ from keepfast.app.schemas import SchemaEncoder, prepared
 from keepfast.core.errors import DecodeError, RegistryError, SchemaPending
 from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.schemas import Schema, SchemaRef
-from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaSource
+from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaFetcher, SchemaSource
 from keepfast.kafka.registry import Registry, RegistryConnection
 from tests.support import messages
 from tests.support.schema_registry import SchemaRegistryServer, message_class
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 TOPIC, SUBJECT = "billing.invoice.v1", "billing.invoice.v1-value"
 
@@ -326,3 +327,24 @@ def test_a_json_schema_without_a_registry_needs_a_schema() -> None:
         JsonSchema(registry=False)
     with pytest.raises(ConfigError, match="is no JSON Schema"):
         FileDecoder(TOPIC, JsonSchema({"type": 5}, registry=False), Invoice, tombstones="dead-letter")
+
+
+def test_a_registry_is_released_when_its_last_question_is_answered() -> None:
+    fetcher, asked, answered, released = SchemaFetcher(), Event(), Event(), Event()
+
+    def fetch() -> None:
+        asked.set()
+        answered.wait(DEADLINE_S)
+
+    fetcher.ask("a schema", fetch)
+    assert asked.wait(DEADLINE_S)
+    fetcher.close(released.set)
+    assert not released.is_set(), "the thread still asks with it"
+    answered.set()
+    assert released.wait(DEADLINE_S)
+
+
+def test_a_registry_that_was_never_asked_is_released_at_once() -> None:
+    released = Event()
+    SchemaFetcher().close(released.set)
+    assert released.is_set()

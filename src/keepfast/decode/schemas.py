@@ -57,6 +57,7 @@ class SchemaFetcher:
         self._wanted: dict[Hashable, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._release: Callable[[], None] = lambda: None
         self.away: str = ""
         """Why the registry does not answer; empty while it does."""
 
@@ -77,13 +78,21 @@ class SchemaFetcher:
     def answered(self, key: Hashable) -> bool:
         return key not in self._wanted
 
-    def close(self) -> None:
-        """End the thread; what it has asked is not waited for."""
+    def close(self, release: Callable[[], None]) -> None:
+        """End the thread, without waiting for the answer to what it asks; `release` what it asks with after that."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            if self._thread is not None:
+                self._release = release
+                self._changed.notify()
+                return
+        release()
 
     def _run(self) -> None:
+        self._fetch_until_closed()
+        self._release()
+
+    def _fetch_until_closed(self) -> None:
         wait_s = RETRY_S
         while True:
             with self._changed:
@@ -121,8 +130,7 @@ class SchemaSource:
         self.fetcher = SchemaFetcher(at_once=at_once or registry.in_memory)
 
     def close(self) -> None:
-        self.fetcher.close()
-        self.registry.close()
+        self.fetcher.close(self.registry.close)
 
 
 class SchemaDecoder:
