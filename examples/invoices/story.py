@@ -65,14 +65,14 @@ def clients(url: str, identities: list[str], accepted: list[str]) -> Iterator[No
         body = {"id": identity, "cents": cents_of(identity)}
         while not stop.is_set():
             try:
-                if httpx.post(f"{url}/invoices", json=body, timeout=10).status_code == 202:
+                if client.post("/invoices", json=body).status_code == 202:
                     accepted.append(identity)
                     return
             except httpx.HTTPError:
                 pass
             stop.wait(0.1)
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
+    with httpx.Client(base_url=url, timeout=10) as client, ThreadPoolExecutor(CLIENTS) as pool:
         try:
             for identity in identities:
                 pool.submit(post, identity)

@@ -16,8 +16,9 @@ from keepfast.core.retry_topics import MAX_STEPS
 from tests.core.test_retry_topics_headers import DELAYS, GROUP, TIERS, WALL_S, move, record, tier
 from tests.support.messages import message
 from tests.support.processor_time import Stopwatch
+from tests.support.thorough import examples
 
-ROUNDS = 100_000
+ROUNDS = examples(100_000)
 SLOWEST_S = 0.25
 """Processor time of a single one: far above what any takes, far below what would hold up a loop."""
 

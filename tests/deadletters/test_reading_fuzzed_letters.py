@@ -15,8 +15,9 @@ from keepfast.deadletters import ours
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk, write
 from tests.support.letters import filed, letter
+from tests.support.thorough import examples
 
-ROUNDS = 100_000
+ROUNDS = examples(100_000)
 NAMES = (
     *(name for name, _ in write(letter(), "headers")[1]),
     *(f"__{family}.errors.{name}" for family in ("connect", "streams", "dlq") for name in ("topic", "partition")),

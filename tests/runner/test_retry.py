@@ -78,7 +78,8 @@ def test_the_back_off_grows_from_the_initial_delay_to_the_cap() -> None:
 
 
 def test_jitter_adds_up_to_a_tenth_and_never_takes_away() -> None:
-    delays = [calculate_backoff(2, RetryConfig()) for _ in range(300)]
+    config = RetryConfig()
+    delays = [calculate_backoff(2, config) for _ in range(300)]
     assert all(4000 <= delay <= 4400 for delay in delays)
     assert len(set(delays)) > 50
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Final
+
+THOROUGH: Final = bool(os.environ.get("THOROUGH_TESTS"))
 
 
 def examples(count: int) -> int:
     """So many of `count`."""
-    return count if os.environ.get("THOROUGH_TESTS") else max(50, count // 3)
+    return count if THOROUGH else max(50, count // 3)

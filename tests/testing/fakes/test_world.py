@@ -27,9 +27,10 @@ from keepfast.testing.fakes.trace import (
     Started,
 )
 from keepfast.testing.fakes.world import World
+from tests.support.thorough import THOROUGH
 from tests.testing.fakes.toy import GROUP, PARTITIONS, TOPIC, chaotic_world
 
-SEEDS = range(40)
+SEEDS = range(40 if THOROUGH else 14)
 ROOT = Path(__file__).parents[3]
 DIGEST = """
 import hashlib
