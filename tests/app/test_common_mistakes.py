@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from keepfast import App, BatchContext, Context, DeadLettered, LifecycleError, Pattern, Provide
+from keepfast import App, BatchContext, Context, DeadLettered, LifecycleError, Pattern, Provide, RetryPolicy
 from keepfast.app.assembly import specs_of
 from keepfast.core.errors import ConfigError
 from keepfast.core.retry_topics import RetryTopics
@@ -65,6 +65,11 @@ def mistake(sentence: str) -> Callable[[Callable[[App], object]], Callable[[App]
 def start(app: App, resources: object = None, **variables: str) -> None:
     """What a start checks before it asks a broker."""
     specs_of(app.chosen(), app.settings(environ=variables, cwd=Path("/nonexistent")), resources)
+
+
+def start_work(app: App, **variables: str) -> None:
+    app.consumer("t")(work)
+    start(app, **variables)
 
 
 # -- handlers
@@ -251,12 +256,21 @@ def retry_topics_that_break_the_order(app: App) -> None:
     start(app)
 
 
+@mistake("RetryPolicy has no option max_retires. Did you mean max_retries?")
+def policy_with_a_typo(app: App) -> None:
+    app.consumer("t", retry=RetryPolicy(max_retires=3))(work)  # type: ignore[call-arg]
+
+
+@mistake("code: lifspan: there is no section of this name. Did you mean lifespan?")
+def app_with_a_typo(_: App) -> None:
+    start_work(App("shop", lifspan={}))
+
+
 @mistake(
     "environment variable KEEPFAST_KAFKA_BROKER: there is no setting of this name. Did you mean KEEPFAST_KAFKA_BROKERS?"
 )
 def variable_with_a_typo(app: App) -> None:
-    app.consumer("t")(work)
-    start(app, KEEPFAST_KAFKA_BROKER="kafka:9092")
+    start_work(app, KEEPFAST_KAFKA_BROKER="kafka:9092")
 
 
 @mistake(
@@ -264,8 +278,7 @@ def variable_with_a_typo(app: App) -> None:
     "(None in code); got 'many'. Fix or remove it; the default is 3."
 )
 def variable_with_a_wrong_value(app: App) -> None:
-    app.consumer("t")(work)
-    start(app, KEEPFAST_RETRY_MAX_RETRIES="many")
+    start_work(app, KEEPFAST_RETRY_MAX_RETRIES="many")
 
 
 @mistake(
@@ -273,8 +286,7 @@ def variable_with_a_wrong_value(app: App) -> None:
     "URL: leave out what is before ://. Fix or remove it; the default is localhost:9092."
 )
 def brokers_as_a_url(app: App) -> None:
-    app.consumer("t")(work)
-    start(app, KAFKA_BROKERS="http://kafka:9092")
+    start_work(app, KAFKA_BROKERS="http://kafka:9092")
 
 
 # -- around handlers

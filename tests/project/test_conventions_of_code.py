@@ -242,3 +242,17 @@ def test_the_guard_of_elapsed_time_sees_bounds(body: str, expected: bool) -> Non
     [test] = ast.parse(f"def test_sample():\n    {body}\n").body
     assert isinstance(test, Function)
     assert bounds_elapsed_time(test) is expected
+
+
+def test_methods_of_protocols_have_a_body_that_type_checkers_accept() -> None:
+    """A docstring alone returns None, says pyright: where something is returned, `...` stands behind it."""
+    found = [
+        f"{path.relative_to(ROOT)}:{method.lineno}: {method.name}"
+        for path in modules(SOURCES)
+        for protocol in ast.walk(parsed(path))
+        if isinstance(protocol, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in protocol.bases)
+        for method in protocol.body
+        if isinstance(method, Function) and method.returns is not None and ast.unparse(method.returns) != "None"
+        if ast.unparse(method.body[-1]) != "..." and not isinstance(method.body[-1], ast.Return)
+    ]
+    assert found == []

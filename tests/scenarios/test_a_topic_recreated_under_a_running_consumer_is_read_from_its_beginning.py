@@ -99,7 +99,7 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
         wait_until(lambda: new_ones(seen) == ALL_NEW, "the first one has noticed")
         wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
     assert admin is not None
-    admin.ask = lambda topics, on_answer: on_answer({})  # type: ignore[method-assign]
+    admin.ask = lambda topics, answer: answer({})  # type: ignore[method-assign]
     with second:
         wait_until(lambda: second.log.of("topic_id_unknown"), "it has found a commit that it cannot judge")
         client.produce(name, [b"newer"])

@@ -107,5 +107,5 @@ class Consumer:
     @property
     def sources(self) -> dict[str, object]:
         """What it reads, as settings."""
-        topics = {"topics": list(self.topics)} if self.topics else {}
+        topics: dict[str, object] = {"topics": list(self.topics)} if self.topics else {}
         return topics | ({"pattern": self.pattern.regex} if self.pattern is not None else {})

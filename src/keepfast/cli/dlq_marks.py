@@ -233,7 +233,8 @@ def _opened(url: str, mode: str) -> Iterator[IO[str]]:
                 import fsspec
             except ImportError:
                 raise KeepfastError(f"{url} needs fsspec: pip install 'keepfast[spool]'") from None
-            raw: Any = fsspec.open(url, f"{mode}b").open()
+            opened: Any = fsspec.open(url, f"{mode}b")  # of its types not what the mode gives
+            raw: Any = opened.open()
         else:
             raw = Path(url).open(f"{mode}b")  # noqa: SIM115 - closed below
     except OSError as error:

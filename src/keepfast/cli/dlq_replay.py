@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import click
 
@@ -339,8 +339,7 @@ def load_transform(name: str) -> Transform:
         raise ConfigError(f"The transform {name} cannot be imported: {error}.") from error
     if not callable(found):
         raise ConfigError(f"The transform {name} is no function; write MODULE:FUNCTION.")
-    transform: Transform = found
-    return transform
+    return cast("Transform", found)
 
 
 def _print_changes(desk: Desk, plan: ReplayPlan, transform: Transform, *, reveal: bool) -> None:

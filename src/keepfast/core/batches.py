@@ -98,7 +98,7 @@ class Batch(Run):
 
     def __init__(self, parts: list[Run]) -> None:
         super().__init__(parts[0].partition, [], (), {})
-        self.parts = parts
+        self.parts = parts  # pyright: ignore[reportIncompatibleMethodOverride] - those of a run never change
         for part in parts:
             part.batch = self
         self.heads: list[Run] = []
@@ -215,7 +215,8 @@ class Batch(Run):
         given = range(len(self.messages)) if self.given is None else self.given
         self.skipped = [given[position] for position in positions]
         known = frozenset(self.skipped)
-        self.given = [position for position in given if position not in known]
+        others = [position for position in given if position not in known]
+        self.given = others  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def judged_by(self, error: BaseException) -> BaseException:
         return error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import (
@@ -20,6 +20,7 @@ from typing import (
     Final,
     Literal,
     Protocol,
+    Self,
     TypeVar,
     Union,
     cast,
@@ -104,12 +105,15 @@ class Kind(Protocol):
     @property
     def expects(self) -> str:
         """For messages and for the reference: `a whole number from 1 to 65,535`."""
+        ...
 
     def parse(self, text: str) -> object:
         """From an environment variable; never called with blank text. Raises InvalidValue."""
+        ...
 
     def check(self, value: object) -> object:
         """From keepfast.toml or code. Raises InvalidValue."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +386,13 @@ class Findings:
             raise ConfigError(*self._found)
 
 
+def _nearest(wrong: str, known: Collection[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(wrong, known, n=1)
+    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(known))}."
+
+
 class Policy:
     """Base of frozen dataclasses with declared fields. Raises ConfigError, with every problem, for values that do not
     fit their declarations or each other.
@@ -390,6 +401,14 @@ class Policy:
     __slots__ = ()
     section: ClassVar[str]
     """What messages call it."""
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Raises ConfigError for an option that does not exist, before `__init__` would without advice."""
+        known = {part.name for part in dataclasses.fields(cast("Any", cls)) if part.init}
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ConfigError(*(f"{cls.__name__} has no option {name}. {_nearest(name, known)}" for name in unknown))
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._derive()

@@ -98,17 +98,21 @@ class Inbox(Protocol):
         for this one's end. Returns the transaction, and those identities that were not there. Whatever it raises fails
         the attempt, and nothing of it may be left open.
         """
+        ...
 
     def commit(self, tx: Any) -> Any:
         """Commit, and release the transaction in any case. If it raises, the record is tried again: whether the commit
         took place is found out by `begin`.
         """
+        ...
 
     def rollback(self, tx: Any) -> Any:
         """Roll back, and release the transaction in any case."""
+        ...
 
     def prune(self, before: datetime) -> Any:
         """Remove identities that were stored before this time; returns how many. Called in the background."""
+        ...
 
 
 class OutboxInbox(Inbox, Protocol):
@@ -116,6 +120,7 @@ class OutboxInbox(Inbox, Protocol):
 
     def publish(self, tx: Any, outgoing: Sequence[Outgoing]) -> Any:
         """Write these as rows of the outbox, in this order. Called last before `commit`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,15 +31,18 @@ class Lanes(Protocol):
     @property
     def kept(self) -> Sequence[Batch]:
         """Batches that failed and wait, or are about to run again."""
+        ...
 
     def ready(self, partition: Partition) -> None:
         """Something changed: records of this partition may be able to start."""
 
     def take(self, limit: int, size: int) -> list[Run]:
         """Up to `limit` new runs of up to `size` records, each holding its lanes from now on."""
+        ...
 
     def due_in(self, now: float) -> float:
         """Seconds until `take` gives something that it would not give now, although nothing happens until then."""
+        ...
 
     def grow(self, size: int) -> None:
         """Lengthen runs that are out, up to `size` records, by what has come since; their workers will find it.
@@ -65,12 +68,15 @@ class Lanes(Protocol):
         """The holder is of an epoch that is over: partitions with records that wait for it to release a lane. `full`:
         nothing more may start, so whatever could start waits for it, too.
         """
+        ...
 
     def queued_behind(self, holder: Holder, key: bytes | None) -> int:
         """How many records wait in the lane of this key, or of the partition, that the holder has."""
+        ...
 
     def split(self, run: Run, now: float) -> FailedRecord:
         """The run failed at record `run.done`: make it a failed record, which holds the lane, and put the rest back."""
+        ...
 
     def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
         """Make failed records of those at these positions, each holding its lane, and put the rest back.
@@ -78,11 +84,13 @@ class Lanes(Protocol):
         Below `run.done`, and before each of them in its lane, everything must be finished. Those behind another one in
         its lane are no failed records: they wait.
         """
+        ...
 
     def cut(self, run: Run, at: Sequence[int]) -> Run:
         """Take the records at these positions out of the run, as a run that is done: it holds the lanes that the rest
         does not need. In each lane they must be the first ones.
         """
+        ...
 
     def hand_out_singly(self, *, on: bool) -> None:
         """Whether batches are of one record, at once: one of them may be a killer."""

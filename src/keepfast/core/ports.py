@@ -86,12 +86,14 @@ class Source(Protocol):
 
     def poll(self, timeout_s: float) -> Message | None:
         """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0 never waits."""
+        ...
 
     def sweep(self, limit: int) -> list[Message]:
         """Take what is already fetched, at most `limit`; never waits; serves callbacks.
 
         Only good records come back, and only of partitions that were started and not yet stopped.
         """
+        ...
 
     def serve(self, timeout_s: float) -> float:
         """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way.
@@ -100,6 +102,7 @@ class Source(Protocol):
         or `sweep`, perhaps for partitions that are no longer ours. Returns for how many seconds the broker has held
         nothing of it whenever it was asked, and answered; 0 where that is not known, or of no interest any more.
         """
+        ...
 
     def start(self, positions: Sequence[Position]) -> None:
         """Begin fetching these partitions at these offsets (inside on_assigned). Clears any earlier pause of them."""
@@ -112,23 +115,29 @@ class Source(Protocol):
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
+        ...
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
         """The first offset of the log and the next one to be written. Raises SourceError."""
+        ...
 
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
+        ...
 
     def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         """The first offset of each log, in one question. Raises SourceError, also if it is about one alone."""
+        ...
 
     def at_time(self, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
         """The first offset whose record is not older than this; None if there is none. Raises SourceError."""
+        ...
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends as the client knows them from its last fetches: makes no request and never waits, also in callbacks.
         Those it knows nothing of are left out. Raises SourceError.
         """
+        ...
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call.
@@ -176,6 +185,7 @@ class Spool(Protocol):
 
     def has(self, outgoing: Outgoing) -> bool:
         """Whether this letter (or a copy of it) is kept, or was sent on not long ago. Never blocks."""
+        ...
 
 
 class TopicIds(Protocol):
@@ -197,6 +207,7 @@ class Mailbox(Protocol):
         """Loop thread: wait for the first item, at most timeout_s (0: not at all), and take all that are there, in
         order.
         """
+        ...
 
 
 class Executor(Protocol):
@@ -212,14 +223,17 @@ class Executor(Protocol):
 
     def lively(self) -> bool:
         """Whether workers could work since this was last asked. False while something keeps all of them from it."""
+        ...
 
     def where(self, run: Run) -> TracebackType | None:
         """Where in the code the run is now, the innermost place last; None if it is not known."""
+        ...
 
     def blocker(self) -> tuple[TracebackType | None, list[Run]]:
         """While not `lively`: where in the code the thread is that keeps all workers from working, and the runs whose
         handlers stand on its stack; they may be another consumer's. None and empty if it is not known.
         """
+        ...
 
     def give_up(self, run: Run) -> None:
         """The record in flight took too long: end it if that is possible. Either way the worker does not count any

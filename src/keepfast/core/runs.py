@@ -46,9 +46,11 @@ class HeldReplays(Protocol):
         self, seqs: Sequence[int], messages: list[Message], filtered: Collection[int]
     ) -> tuple[Sequence[int], list[Message]]:
         """These are done, those at positions `filtered` without a call: returns those that are finished now."""
+        ...
 
     def holds_back(self, failed_record: FailedRecord) -> bool:
         """It has reached its verdict, or succeeded: whether it is finished later."""
+        ...
 
 
 class Partition:
@@ -306,9 +308,11 @@ class Sends(Protocol):
 
     def wait(self) -> SinkError | None:
         """Block until every send is answered, or they are closed. Returns the first failure."""
+        ...
 
     async def wait_async(self) -> SinkError | None:
         """As `wait`, without blocking the event loop."""
+        ...
 
     def close(self, answered: Callable[[SinkError | None], None]) -> None:
         """Refuse further sends, and call `answered` exactly once, when all are answered: with the first failure, or

@@ -134,7 +134,10 @@ def attempts_of(given: object) -> tuple[Attempted, ...]:
 
 
 def timestamp_type(given: object) -> TimestampType:
-    return next((known for known in TIMESTAMP_TYPES if known == given), "CreateTime")
+    for known in TIMESTAMP_TYPES:
+        if known == given:
+            return known
+    return "CreateTime"
 
 
 def _name(fields: dict[str, Any], name: str) -> str:

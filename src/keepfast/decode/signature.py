@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from keepfast.core.errors import ConfigError
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_CONTEXT_MANAGERS = (contextlib.contextmanager(iter).__code__, contextlib.asynccontextmanager(aiter).__code__)
+_any_async: Any = aiter
+_CONTEXT_MANAGERS = (contextlib.contextmanager(iter).__code__, contextlib.asynccontextmanager(_any_async).__code__)
 """What `@contextmanager` and `@asynccontextmanager` put in place of a generator function."""
 
 
@@ -143,7 +144,7 @@ def inspect_provider(function: Any, what: Literal["provider", "middleware"]) -> 
     if not callable(function):
         raise ConfigError(f"{what} {name} is not callable; pass a function")
     if getattr(function, "__code__", None) in _CONTEXT_MANAGERS:
-        function = function.__wrapped__
+        function = inspect.unwrap(function, stop=lambda one: getattr(one, "__code__", None) not in _CONTEXT_MANAGERS)
     code = _body_of(function)
     body = inspect.unwrap(code)  # calling a decorated generator function gives its generator
     shape = ProviderShape(

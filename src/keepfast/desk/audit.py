@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args
 from keepfast.core.records import Outgoing, Record
 from keepfast.core.retry_topics import text, whole
 from keepfast.deadletters.inline import from_json
+from keepfast.desk.facts import one_of
 
 Action = Literal[
     "replay",
@@ -71,7 +72,8 @@ class AuditEntry:
     def of(cls, record: Record) -> AuditEntry | None:
         """The entry in a record of the audit topic; None if it is none. Never raises."""
         fields = from_json(record.value) or {}
-        at_ms, action = whole(fields.get("at")), next((one for one in ACTIONS if one == fields.get("action")), None)
+        at_ms = whole(fields.get("at"))
+        action: Action | None = one_of(ACTIONS, fields.get("action"))
         if at_ms is None or action is None:
             return None
         details = fields.get("details")

@@ -259,7 +259,8 @@ def _of_run(kind: str, first: str, last: str, fields: dict[str, Any]) -> Fact | 
 
 
 def _mark(case: str, fields: dict[str, Any]) -> Mark | None:
-    kind, at_ms = _one_of(_MARKS, fields.get("mark")), whole(fields.get("at"))
+    kind: MarkKind | None = one_of(_MARKS, fields.get("mark"))
+    at_ms = whole(fields.get("at"))
     if kind is None or at_ms is None:
         return None
     texts = {name: text(fields.get(name), MAX_TEXT) for name in ("by", "why", "note", "url")}
@@ -282,14 +283,16 @@ def _sent(case: str, run: str, fields: dict[str, Any]) -> Sent | None:
 
 
 def _outcome(case: str, run: str, fields: dict[str, Any]) -> Outcome | None:
-    kind, at_ms = _one_of(_OUTCOMES, fields.get("outcome")), whole(fields.get("at"))
+    kind: OutcomeKind | None = one_of(_OUTCOMES, fields.get("outcome"))
+    at_ms = whole(fields.get("at"))
     if kind is None or at_ms is None:
         return None
     return Outcome(case=case, run=run, kind=kind, at_ms=at_ms, code=text(fields.get("code"), 300))
 
 
 def _run(run: str, fields: dict[str, Any]) -> RunFact | None:
-    status, policy = _one_of(_STATUSES, fields.get("status")), fields.get("policy")
+    status: RunStatus | None = one_of(_STATUSES, fields.get("status"))
+    policy = fields.get("policy")
     numbers = {name: whole(fields.get(name, 0)) for name in ("at", "updated", "total", "chunks", "sent", "skipped")}
     if status is None or None in numbers.values():
         return None
@@ -333,13 +336,15 @@ def _is_numbered(one: object) -> bool:
 
 
 def _order(run: str, fields: dict[str, Any]) -> RunOrder | None:
-    kind, at_ms = _one_of(_ORDERS, fields.get("order")), whole(fields.get("at"))
+    kind: OrderKind | None = one_of(_ORDERS, fields.get("order"))
+    at_ms = whole(fields.get("at"))
     if kind is None or at_ms is None:
         return None
     return RunOrder(run=run, kind=kind, by=text(fields.get("by"), MAX_TEXT), at_ms=at_ms)
 
 
-def _one_of(known: tuple[T, ...], given: object) -> T | None:
+def one_of(known: tuple[T, ...], given: object) -> T | None:
+    """The known value that was given; None for any other."""
     return next((one for one in known if one == given), None)
 
 

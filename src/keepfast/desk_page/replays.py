@@ -140,9 +140,11 @@ class ReplayService(Protocol):
 
     def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:
         """A dry run; nothing is sent."""
+        ...
 
     def start(self, plan: str, by: str) -> str:
         """Begin to send a plan; returns the name of the run."""
+        ...
 
     def order(self, run: str, verb: str, by: str) -> None:
         """Pause, resume or cancel a run."""

@@ -160,6 +160,7 @@ class Sender(Protocol):
 
         The loop sets `run.abandoned` and then closes `run.sends`, so ask only when the run has them.
         """
+        ...
 
 
 class AcknowledgedSender:

@@ -101,6 +101,7 @@ class Intake:
             return False
         self._polled_at = max(now, self._polled_at)
         self._more = True
+        messages: list[Message] = []
         for _ in range(SWEEPS):
             messages = self._source.sweep(self._sweep)
             if messages:

@@ -133,12 +133,15 @@ class HandlerLoop(Protocol):
         """Start it, or find it running. Any thread. `raised` is called in the loop's thread, with each SystemExit and
         KeyboardInterrupt that left a task or a callback, where that does not end the loop.
         """
+        ...
 
     def spawn(self, worker: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A worker's task. Only in the loop's thread."""
+        ...
 
     def stack(self) -> list[FrameType]:
         """Where its thread is now, the outermost frame first. Any thread."""
+        ...
 
     def cancel_workers(self, timeout_s: float) -> None:
         """End the workers, and nothing else there. Blocks, for at most timeout_s: any thread but the loop's."""

@@ -7,7 +7,7 @@ blocked event loop; never for lag, unreachable brokers, dead letters or guards. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from keepfast.telemetry.clean import clean_text
@@ -26,7 +26,7 @@ from keepfast.telemetry.state import (
 OUTBOX_LATE_S = 60.0
 """An event that waits longer is a problem."""
 
-_WORSE: Mapping[Level, int] = {"ok": 0, "degraded": 1, "failing": 2}
+_LEVELS: Sequence[Level] = ("ok", "degraded", "failing")  # the worst last
 
 
 REGISTRY_S = 2.0
@@ -46,11 +46,15 @@ class HealthFacts:
     outbox: OutboxState | None = None
 
 
+def worst_level(reasons: Iterable[Reason]) -> Level:
+    """The worst of these; ok if there is none."""
+    return _LEVELS[max((_LEVELS.index(reason.level) for reason in reasons), default=0)]
+
+
 def health_of(facts: HealthFacts) -> HealthReport:
     reasons = tuple(_reasons(facts))
-    status: Level = max((reason.level for reason in reasons), key=_WORSE.__getitem__, default="ok")
     return HealthReport(
-        status=status,
+        status=worst_level(reasons),
         live=not any(reason.fails_live for reason in reasons),
         ready=not any(reason.fails_ready for reason in reasons),
         started=not facts.starting and all(one.phase != "starting" for one in facts.consumers.values()),

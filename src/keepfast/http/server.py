@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = io.BufferedReader(_DeadlineReader(self.connection, self.timeout))
+        self.rfile = io.BufferedReader(_DeadlineReader(self.connection, REQUEST_TIMEOUT_S))
 
     def handle_one_request(self) -> None:
         try:

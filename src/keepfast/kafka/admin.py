@@ -128,12 +128,12 @@ class KafkaAdmin:
                 facts[name] = None
         return facts
 
-    def ask(self, topics: Sequence[str], on_answer: Callable[[Mapping[str, str]], None]) -> None:
-        """Implements `core.ports.TopicIds`; any thread. `on_answer` is called on the client's own thread."""
+    def ask(self, topics: Sequence[str], answer: Callable[[Mapping[str, str]], None]) -> None:
+        """Implements `core.ports.TopicIds`; any thread. `answer` is called on the client's own thread."""
 
         def answered(done: Mapping[str, Future[Any]]) -> None:
             ids = {name: self._id_of(facts.topic_id) for name, facts in _successful(done).items()}
-            on_answer({name: topic_id for name, topic_id in ids.items() if topic_id})
+            answer({name: topic_id for name, topic_id in ids.items() if topic_id})
 
         try:
             _gather(
@@ -158,7 +158,8 @@ class KafkaAdmin:
             )
 
         try:
-            asked = {ClientPlace(*place): OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]
+            kinds: Any = OffsetSpec  # brings no types
+            asked: dict[ClientPlace, Any] = {ClientPlace(*place): kinds.latest() for place in places}
             _gather(self._client.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S), answered)
         except (*CLIENT_ERRORS, SourceError):
             return
@@ -184,8 +185,10 @@ class KafkaAdmin:
 
         try:
             asked: dict[tuple[bool, ClientPlace], Future[Any]] = {}
-            for latest, which in ((False, OffsetSpec.earliest()), (True, OffsetSpec.latest())):  # type: ignore[no-untyped-call]
-                futures = self._client.list_offsets(dict.fromkeys(places, which), request_timeout=REQUEST_TIMEOUT_S)
+            kinds: Any = OffsetSpec  # brings no types
+            for latest, which in ((False, kinds.earliest()), (True, kinds.latest())):
+                spec: dict[ClientPlace, Any] = dict.fromkeys(places, which)
+                futures = self._client.list_offsets(spec, request_timeout=REQUEST_TIMEOUT_S)
                 asked |= {(latest, place): future for place, future in futures.items()}
             _gather(asked, answered)
         except (*CLIENT_ERRORS, SourceError):

@@ -73,7 +73,8 @@ class KafkaProbe:
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         try:
-            self._client = AdminClient(dict(properties) | {"logger": LOGGER})
+            options: dict[str, Any] = {**properties, "logger": LOGGER}
+            self._client = AdminClient(options)
         except CLIENT_ERRORS as error:
             raise config_error("admin client", error) from error
 
@@ -123,8 +124,8 @@ class KafkaProbe:
         count = sum(one.offset for one in after) - sum(one.offset for one in first)
         return RetainedRecords(count, max((one.timestamp for one in newest if one.timestamp >= 0), default=None))
 
-    def _offsets(self, topic: str, asked: Mapping[TopicPartition, OffsetSpec], timeout_s: float) -> list[Any]:
-        futures = self._client.list_offsets(dict(asked), request_timeout=timeout_s)
+    def _offsets(self, topic: str, asked: dict[TopicPartition, Any], timeout_s: float) -> list[Any]:
+        futures = self._client.list_offsets(asked, request_timeout=timeout_s)
         return [_wait(f"list the offsets of {topic}", future, timeout_s) for future in futures.values()]
 
     def _ask(self, what: str, call: Callable[..., Future[Any]], timeout_s: float) -> Any:

@@ -238,15 +238,15 @@ class Registry:
             case Avro():
                 from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-                return AvroDeserializer(self.client, text, conf=conf)
+                return AvroDeserializer(self.client, text, conf=conf)  # pyright: ignore[reportCallIssue]
             case JsonSchema():
                 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 
-                return JSONDeserializer(text, schema_registry_client=self.client, conf=conf)
+                return JSONDeserializer(text, schema_registry_client=self.client, conf=conf)  # pyright: ignore[reportCallIssue]
             case Protobuf():
                 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 
-                return ProtobufDeserializer(message, conf, self.client)
+                return ProtobufDeserializer(message, conf, self.client)  # pyright: ignore[reportCallIssue]
 
     def serializer(self, topic: str, schema: Schema) -> Callable[[Any, list[tuple[str, Any]]], bytes]:
         """Writes values of a topic, and the header with the id, if it goes there. Everything that it needs of the
@@ -280,16 +280,16 @@ class Registry:
                 from confluent_kafka.schema_registry.avro import AvroSerializer
 
                 self._prepare(topic, text, "avro")
-                return AvroSerializer(self.client, text, conf=conf)
+                return AvroSerializer(self.client, text, conf=conf)  # pyright: ignore[reportCallIssue]
             case JsonSchema():
                 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
                 self._prepare(topic, text, "json")
-                return JSONSerializer(text, self.client, conf=conf)
+                return JSONSerializer(text, self.client, conf=conf)  # pyright: ignore[reportCallIssue]
             case Protobuf():
                 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
-                return ProtobufSerializer(schema.message, self.client, conf)
+                return ProtobufSerializer(schema.message, self.client, conf)  # pyright: ignore[reportCallIssue]
 
     def _prepare(self, topic: str, text: str | None, format: SchemaFormat) -> None:  # noqa: A002 - what it is
         """The serializer finds the answers in the client's cache."""

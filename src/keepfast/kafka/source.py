@@ -508,7 +508,7 @@ class KafkaSource(OffsetQueries):
 
     # -- callbacks: they run inside poll, sweep or close, and never raise --------------------------------------------
 
-    def _on_assign(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+    def _on_assign(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         self._classic, self._renew_after_s = None, REJOIN_S
         self._notify(self._listener.on_assigned, places)
@@ -516,14 +516,14 @@ class KafkaSource(OffsetQueries):
         if len(not_started) == len(places):  # also for an empty list: the group waits for an answer
             self._notify(self._assign, [], "start nothing")
 
-    def _on_revoke(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+    def _on_revoke(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return  # they were given up before; the binding unassigns what the client still has
         self._notify(self._listener.on_revoked, places)
         self._notify(self._release, places)
 
-    def _on_lost(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+    def _on_lost(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return

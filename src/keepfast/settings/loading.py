@@ -183,11 +183,12 @@ def _resolve(spec: AppSpec, raw: RawSettings, cwd: Path) -> Settings:
     properties = resolver.properties()
     if raw.problems:
         raise ConfigError(*raw.problems)
-    values = _values(kafka) | {"client_id": kafka["client_id"].value or app.name}
+    connection = _values(kafka)
+    connection |= {"client_id": kafka["client_id"].value or app.name, "librdkafka": MappingProxyType(properties)}
     others: dict[str, Any] = {name: catalogue.BY_NAME[name].classes[0](**_values(sections[name])) for name in sections}
     return Settings(
         app=app,
-        kafka=KafkaSettings(**values | {"librdkafka": MappingProxyType(properties)}),
+        kafka=KafkaSettings(**connection),
         **others,
         consumers=MappingProxyType(built),
         warnings=tuple(raw.warnings),

@@ -85,7 +85,7 @@ class Resolver:
         named_at, named = self._raw.find([*own, *app], "retry.profile") or (None, Sourced("default", DEFAULT))
         self._take_effect("retry.profile", consumer, (named_at, named))
         before, after = [*own, *app], list[SourcePosition]()
-        if named_at in own:
+        if named_at is not None and named_at in own:
             nearer = own.index(named_at) + 1
             before, after = own[:nearer], [*own[nearer:], *app]
         elif named_at is not None:

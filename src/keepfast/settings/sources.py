@@ -350,7 +350,8 @@ class TreeReader:
             elif name in catalogue.BY_NAME:
                 self._section(APP, catalogue.BY_NAME[name], value, (name,))
             else:
-                self._unknown((name,), "section", [*catalogue.BY_NAME, "consumers"], sure=self._other_home(name))
+                others = ["consumers"] if self._source is SettingSource.FILE else ["consumers", "lifespan"]
+                self._unknown((name,), "section", [*catalogue.BY_NAME, *others], sure=self._other_home(name))
 
     def _consumers_of(self, tree: object) -> None:
         for name, value in self._table(tree, ("consumers",)).items():
@@ -444,8 +445,9 @@ class TreeReader:
 
     def _origin(self, path: Path) -> str:
         if self._source is SettingSource.FILE:
-            table = f"[{'.'.join(path[:-1])}] " if len(path) > 1 else ""
-            return f"keepfast.toml {table}{path[-1]}"
+            *tables, name = path
+            table = f"[{'.'.join(tables)}] " if tables else ""
+            return f"keepfast.toml {table}{name}"
         if path[0] == "consumers" and len(path) > 1:
             return f"code, consumer {path[1]}{': ' if path[2:] else ''}{'.'.join(path[2:])}"
         return f"code: {'.'.join(path)}"

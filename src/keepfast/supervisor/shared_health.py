@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import msgspec
 
 from keepfast.http.client import fetch
+from keepfast.http.health import worst_level
 from keepfast.http.pages import API, FAMILIES, Pages, ServedApp
 from keepfast.http.server import UNIX, HttpRequest, Response, Server, as_json, problem, start_server
 from keepfast.settings import HealthSettings
@@ -96,9 +97,8 @@ class Children(ServedApp):
         if missing:
             text = f"Process {', '.join(missing)} does not answer: it is starting or restarting."
             reasons.append(Reason(code="process_away", level="degraded", text=text, fails_ready=True))
-        worst = {"ok": 0, "degraded": 1, "failing": 2}
         return HealthReport(
-            status=max((reason.level for reason in reasons), key=worst.__getitem__, default="ok"),
+            status=worst_level(reasons),
             live=all(report.live for report in answers.values()),
             ready=not missing and all(report.ready for report in answers.values()),
             started=not missing and all(report.started for report in answers.values()),

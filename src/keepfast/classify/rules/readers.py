@@ -64,7 +64,7 @@ def integer(value: object) -> int | None:
 def short_text(value: object) -> str | None:
     if not issubclass(type(value), str) or str.__len__(value) > _MAX_TEXT:  # type: ignore[arg-type]
         return None
-    return str.__str__(value) or None
+    return str.__str__(value) or None  # pyright: ignore[reportArgumentType]
 
 
 def first_argument(error: object) -> Any:

@@ -45,6 +45,7 @@ class Disk(Protocol):
 
     def append(self, path: str, *, new: bool = False) -> AppendFile:
         """Open for appending, created if missing; `new`: it must not exist. Only the owner may read it."""
+        ...
 
     def renew(self, path: str) -> None:
         """Write the file's contents once more in place, and sync. After a failed sync of another process, the page
@@ -60,6 +61,7 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> Lock | None:
         """Held until released or until the process ends in any way; None: another process holds it."""
+        ...
 
 
 class RealAppendFile:

@@ -58,6 +58,7 @@ class Queryable(Protocol):
 
     def find(self, query: SpoolQuery, limit: int) -> list[Head]:
         """The oldest letters that are meant."""
+        ...
 
 
 def find(store: Reader, query: SpoolQuery, limit: int) -> list[Head]:

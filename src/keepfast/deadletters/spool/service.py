@@ -35,12 +35,12 @@ class SpoolService:
         self._worker.open()
         self._thread.start()
 
-    def keep(self, outgoing: Outgoing, on_kept: OnKept) -> None:
+    def keep(self, outgoing: Outgoing, answer: OnKept) -> None:
         with self._lock:
             if not self._closed:
-                self._inbox.put(Keep(outgoing, on_kept))
+                self._inbox.put(Keep(outgoing, answer))
                 return
-        on_kept(SpoolError("The spool is closed."))
+        answer(SpoolError("The spool is closed."))
 
     def has(self, outgoing: Outgoing) -> bool:
         return self._worker.knows_some and self._worker.knows(letter_of(outgoing).identity)

@@ -54,24 +54,29 @@ class Store(Protocol):
 
         Letters that the store already has, by identity, need not be written again (and are left out of the result).
         """
+        ...
 
     def try_room(self, size: int) -> None:
         """Raises SpoolError while a letter of this size would be refused. Leaves nothing behind."""
 
     def heads(self, limit: int, wanted: Wanted) -> list[Head]:
         """The oldest letters that are wanted."""
+        ...
 
     def read(self, head: Head) -> SpooledLetter:
         """Raises SpoolError for one that is damaged."""
+        ...
 
     def remove(self, heads: Sequence[Head]) -> None:
         """Remove letters that were sent. Idempotent."""
 
     def lead(self, now: float) -> bool:
         """Whether this process sends letters now. Called periodically; may adopt letters of other processes."""
+        ...
 
     def identities(self) -> Collection[bytes]:
         """Identities of the stored letters, as far as known; bounded."""
+        ...
 
     def fill(self) -> Fill: ...
 

@@ -13,9 +13,9 @@ import inspect
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
-import kafka
 from kafka.protocol.consumer import OffsetResetStrategy
 
 from keepfast.core.errors import ConfigError
@@ -112,6 +112,6 @@ def _deserialise(deserialiser: Any) -> Deserialise:
 
 def _unknown_version(what: str) -> ConfigError:
     return ConfigError(
-        f"kafka-python {kafka.__version__} is not supported ({what}); install kafka-python 3.0, or let"
+        f"kafka-python {version('kafka-python')} is not supported ({what}); install kafka-python 3.0, or let"
         " consumer_factory return a dict of configuration."
     )

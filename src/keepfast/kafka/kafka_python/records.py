@@ -59,7 +59,7 @@ class RawRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the library
     """Records of one partition, as bytes, whatever deserialisers the consumer was made with."""
 
     def _unpack_records(self, tp: Any, records: Any, *_: Any) -> Any:
-        return super()._unpack_records(tp, _Batches(records), None, None)
+        return super()._unpack_records(tp, _Batches(records), None, None)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class _Batches:
@@ -82,13 +82,13 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
 
     def _read_msg(self, *_: Any) -> Any:
         try:
-            return super()._read_msg()
+            return super()._read_msg()  # pyright: ignore[reportAttributeAccessIssue]
         except UnicodeDecodeError:  # of a header's name; nothing has been consumed yet
             return self._read_lenient()
 
     def _read_lenient(self) -> Any:
         """One record by the format's definition: length, attributes, two deltas, key, value, headers."""
-        buffer = self._buffer
+        buffer = self._buffer  # pyright: ignore[reportAttributeAccessIssue]
         length, start = decode_varint(buffer, self._pos)  # type: ignore[has-type]
         _, pos = decode_varint(buffer, start)
         timestamp_delta, pos = decode_varint(buffer, pos)

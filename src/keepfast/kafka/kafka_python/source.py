@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from queue import Empty
 from typing import Any
 
-from kafka.structs import MemberState, OffsetAndMetadata
+from kafka.structs import MemberState, OffsetAndMetadata  # pyright: ignore[reportAttributeAccessIssue] - of version 3
 from kafka.structs import TopicPartition as ClientPlace
 
 from keepfast.core.errors import Fault, SourceError

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.consumer.subscription_state import (
+    AsyncConsumerRebalanceListener,  # pyright: ignore[reportAttributeAccessIssue] - of version 3
+)
 from kafka.future import Future
-from kafka.structs import MemberState
+from kafka.structs import MemberState  # pyright: ignore[reportAttributeAccessIssue] - of version 3
 
 from keepfast.core.errors import SourceError
 from keepfast.kafka.commits import CommitRequest
@@ -132,7 +134,7 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the li
         await self._hand_over("lost", lost)
 
     async def _hand_over(self, what: Callback, places: Iterable[Any]) -> None:
-        over = Future()
+        over: Any = Future()
 
         def done() -> None:
             over.success(None)

@@ -37,27 +37,34 @@ class Backend(Protocol):
 
     async def consumers(self) -> list[ConsumerSettings]:
         """What each consumer needs, with the topics that its pattern stands for now."""
+        ...
 
     @property
     def sink(self) -> Sink:
         """What the app sends with."""
+        ...
 
     async def produce(self, outgoing: Outgoing) -> Receipt:
         """Into the topic; returns the receipt."""
+        ...
 
     async def records(self, topic: str) -> list[Record]:
         """What has come into the topic since the harness began, oldest first in each partition."""
+        ...
 
     def topic_id(self, topic: str) -> str:
         """As the app knows it; empty if it knows none."""
+        ...
 
     def unfinished(self) -> dict[TopicPartition, int]:
         """Partitions with records that no commit covers yet, and how many those are. Empty: nothing is left to do."""
+        ...
 
     async def run_briefly(self) -> float:
         """Let it run for a moment; returns the seconds that passed on its own clock. Raises the error that ended the
         app.
         """
+        ...
 
     async def settle_hooks(self) -> None:
         """Until hooks were called with every event so far."""

@@ -52,12 +52,15 @@ class Tested(Protocol):
         """The same on a broker, with these settings in place of its own, and coroutines on this event loop. Raises
         ConfigError or StartError.
         """
+        ...
 
     def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
         """What the test sends, as the app's own `send` would."""
+        ...
 
     def started(self, sink: Sink) -> AbstractContextManager[object]:
         """A block in which the user's code finds the app started, and sends with `sink`."""
+        ...
 
 
 class TestedApp:
