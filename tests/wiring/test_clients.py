@@ -10,7 +10,7 @@ import pytest
 from keepfast.kafka import KafkaAdmin, admin_properties
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.testing.embedded import EmbeddedBroker
-from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.clients import EMBEDDED_SESSION_MS, connection_of, source_of
 from keepfast.wiring.cluster import ClusterFacts, preflight
 
 TOPIC = "orders.payment.v1"
@@ -40,7 +40,7 @@ def test_by_its_settings(tmp_path: Path, reported: dict[str, Any], expected: tup
     assert protocols(settings_of(tmp_path, **reported), ClusterFacts({}, {}, {}, {})) == expected
 
 
-def test_classic_on_the_embedded_broker(tmp_path: Path) -> None:
+def test_classic_with_short_sessions_on_the_embedded_broker(tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic(TOPIC)
         broker.create_topic("orders.payment.dlq")
@@ -48,3 +48,5 @@ def test_classic_on_the_embedded_broker(tmp_path: Path) -> None:
         admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
         cluster = preflight(admin, list(settings.consumers.values()), wait=False)
     assert protocols(settings, cluster) == ("classic", False)
+    source = source_of(settings.consumers["charge"], settings.kafka, cluster)
+    assert source._properties["session.timeout.ms"] == EMBEDDED_SESSION_MS  # a restarted app waits for it

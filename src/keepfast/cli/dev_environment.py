@@ -72,15 +72,14 @@ class DevEnvironment:
         )
 
     def _with_short_session(self, own: ConsumerSettings) -> ConsumerSettings:
-        # The embedded broker lets a new member wait for the session timeout of the member that left, less 1 s, and
-        # accepts no session below 3 s, the delay of the first rebalance. Apache Kafka accepts none below 6 s.
-        session_ms, heartbeat_ms = (4_500, 500) if self.embedded else (6_000, 1_500)
-        if own.timings.session_timeout_ms is None and not self.embedded:
+        if self.embedded:  # its sessions are short anyway, and it knows the classic protocol only
+            return replace(own, group_protocol="classic", assignor=own.assignor or "cooperative-sticky")
+        if own.timings.session_timeout_ms is None:
             return own
         timings = TimingPolicy(
-            session_timeout_ms=session_ms,
-            heartbeat_interval_ms=heartbeat_ms,
-            max_poll_interval_ms=max(own.timings.max_poll_interval_ms, session_ms),
+            session_timeout_ms=6_000,  # Apache Kafka accepts none below
+            heartbeat_interval_ms=1_500,
+            max_poll_interval_ms=max(own.timings.max_poll_interval_ms, 6_000),
             revoke_timeout_s=own.timings.revoke_timeout_s,
         )
         return replace(own, timings=timings, group_protocol="classic", assignor=own.assignor or "cooperative-sticky")

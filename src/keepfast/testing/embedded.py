@@ -18,7 +18,7 @@ LIMITS: tuple[str, ...] = (
     "A partition keeps about its last 5 MB and drops what is older, read or not.",
     "Everything is in memory and ends with the process that started it.",
     "The first member of a group waits about 3 s for its partitions; further members may get none.",
-    "A static member that restarts is a new member, and waits for the session of the old one to end.",
+    "A member that restarts, static or not, is a new one: it waits for the session of the old one, about 4 s.",
     "Topics have no id, records cannot be deleted, and nothing is compacted or retained by age.",
     "No authentication, no ACLs, no TLS.",
 )

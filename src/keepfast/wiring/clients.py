@@ -16,6 +16,11 @@ from keepfast.kafka import (
 from keepfast.settings import ConsumerSettings, KafkaSettings
 from keepfast.wiring.cluster import ClusterFacts
 
+EMBEDDED_SESSION_MS, EMBEDDED_HEARTBEAT_MS = 4_500, 500
+"""The embedded broker lets a new member wait for the session of the one before it, less 1 s, whether that left or not.
+It accepts no session below 3 s, the delay of its first rebalance.
+"""
+
 
 def connection_of(kafka: KafkaSettings) -> Connection:
     return Connection(
@@ -54,6 +59,10 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
 def source_of(own: ConsumerSettings, kafka: KafkaSettings, cluster: ClusterFacts) -> KafkaSource:
     """The consuming client of a consumer, with the group protocol that its settings and the cluster allow."""
     connection, consuming = connection_of(kafka), consuming_of(own)
+    if cluster.embedded:
+        consuming = replace(
+            consuming, session_timeout_ms=EMBEDDED_SESSION_MS, heartbeat_interval_ms=EMBEDDED_HEARTBEAT_MS
+        )
     properties, classic = source_properties(connection, consuming), None
     if own.group_protocol == "auto" and not cluster.embedded:
         newer = replace(consuming, group_protocol="consumer")
