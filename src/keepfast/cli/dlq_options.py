@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -61,6 +61,16 @@ class OffsetsOption(click.ParamType[Offsets]):
             self.fail(str(error), param, ctx)
 
 
+FAILURE_OPTIONS: Final = (
+    click.option("--until", type=Moment(), help="Failed before this time."),
+    click.option("--since", type=Moment(), help="Failed at this time or later: 2h, 7d, 2024-01-31T12:00."),
+    click.option("--code", "codes", metavar="CODE", multiple=True, help="With this error code."),
+    click.option("--error-type", "error_types", metavar="TYPE", multiple=True, help="With this exception type."),
+    click.option("--group", "groups", metavar="NAME", multiple=True, help="Dead-lettered by this consumer group."),
+)
+"""Filters by what failed, when and where: of letters on the desk, and of those in a spool."""
+
+
 def filter_options(command: F) -> F:
     """Add the filter options; their values are the keyword arguments of `filter_of`."""
     names = [str(state) for state in CaseState]
@@ -74,14 +84,10 @@ def filter_options(command: F) -> F:
             help="Letters at these places: 3:100-200, 3:100, or 3:100- (and later).",
         ),
         click.option("--state", "states", type=click.Choice(names), multiple=True, help="In this state."),
-        click.option("--until", type=Moment(), help="Failed before this time."),
-        click.option("--since", type=Moment(), help="Failed at this time or later: 2h, 7d, 2024-01-31T12:00."),
         click.option("--text", default="", help="Part of the error type, message, code, place, group or topic."),
-        click.option("--code", "codes", metavar="CODE", multiple=True, help="With this error code."),
-        click.option("--error-type", "error_types", metavar="TYPE", multiple=True, help="With this exception type."),
         click.option("--key", "keys", metavar="KEY", multiple=True, help="Records with this key."),
         click.option("--source", "sources", metavar="TOPIC", multiple=True, help="Records of this topic."),
-        click.option("--group", "groups", metavar="NAME", multiple=True, help="Dead-lettered by this consumer group."),
+        *FAILURE_OPTIONS,
         click.option("--cause", "causes", metavar="HEX", multiple=True, help="With this cause, or a prefix of it."),
     ):
         command = option(command)

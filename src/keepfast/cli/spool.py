@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from keepfast.cli.connection import connect, connection_for, connection_options, exit_on_interrupt
-from keepfast.cli.dlq_options import Moment, OffsetsOption
+from keepfast.cli.dlq_options import FAILURE_OPTIONS, OffsetsOption
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, SpoolError, StartError
@@ -63,15 +63,11 @@ def spool() -> None:
 def filter_options(command: F) -> F:
     """Add the filters; their values are the keyword arguments of `_query`."""
     for option in (
-        click.option("--until", type=Moment(), help="Failed before this time."),
-        click.option("--since", type=Moment(), help="Failed at this time or later: 2h, 7d, 2024-01-31T12:00."),
         click.option(
             "--offsets", type=OffsetsOption(), multiple=True, help="Original offsets: 3:100-200, 3:100, or 3:100-."
         ),
         click.option("--topic", "topics", metavar="NAME", multiple=True, help="With this original topic."),
-        click.option("--group", "groups", metavar="NAME", multiple=True, help="Dead-lettered by this consumer group."),
-        click.option("--code", "codes", metavar="CODE", multiple=True, help="With this error code."),
-        click.option("--error-type", "error_types", metavar="TYPE", multiple=True, help="With this exception type."),
+        *FAILURE_OPTIONS,
     ):
         command = option(command)
     return command

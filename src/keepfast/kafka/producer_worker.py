@@ -26,6 +26,19 @@ LEAVE_TIMEOUT_S = 5.0
 """How long a client may take to report its remaining records after a fatal error."""
 
 
+def produce(client: Producer, outgoing: Outgoing, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
+    """Put it into the client's queue. Raises BufferError if that is full, and what else the client raises."""
+    client.produce(
+        outgoing.topic,
+        value=outgoing.value,
+        key=outgoing.key,
+        partition=-1 if outgoing.partition is None else outgoing.partition,
+        timestamp=outgoing.timestamp_ms or 0,
+        headers=cast("list[tuple[str, str | bytes | None]]", list(outgoing.headers)),
+        on_delivery=on_delivery,
+    )
+
+
 @dataclass(slots=True, frozen=True)
 class Sending:
     """A record in flight. `again`: it was sent before, by a client that has failed since."""
@@ -114,20 +127,10 @@ class ProducerWorker:
         return left
 
     def _produce(self, one: Sending) -> None:
-        outgoing = one.outgoing
-
         def on_delivery(error: KafkaError | None, message: confluent_kafka.Message) -> None:
             self._reported(self, one, message if error is None else error)
 
-        self._client.produce(
-            outgoing.topic,
-            value=outgoing.value,
-            key=outgoing.key,
-            partition=-1 if outgoing.partition is None else outgoing.partition,
-            timestamp=outgoing.timestamp_ms or 0,
-            headers=cast("list[tuple[str, str | bytes | None]]", list(outgoing.headers)),
-            on_delivery=on_delivery,
-        )
+        produce(self._client, one.outgoing, on_delivery)
 
     def _report(self) -> None:
         """The reporting thread. Polls until `close`, or until a failed client has reported everything."""

@@ -13,6 +13,7 @@ from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.config import Connection, Producing, Properties, sink_properties
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, sink_error
+from keepfast.kafka.producer_worker import produce
 
 REQUEST_TIMEOUT_S: Final = 30.0
 TRANSACTION_TIMEOUT_MS: Final = 15_000
@@ -80,15 +81,7 @@ class TransactionalSink:
 
         while True:
             try:
-                self._client.produce(
-                    record.topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=-1 if record.partition is None else record.partition,
-                    timestamp=record.timestamp_ms or 0,
-                    headers=cast("list[tuple[str, str | bytes | None]]", list(record.headers)),
-                    on_delivery=delivered,
-                )
+                produce(self._client, record, delivered)
                 return
             except BufferError:
                 self._client.poll(POLL_S)

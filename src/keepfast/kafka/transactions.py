@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -32,6 +32,7 @@ from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, sink_error, source_error
 from keepfast.kafka.places import ClientPlace, names_of
+from keepfast.kafka.producer_worker import produce
 from keepfast.kafka.source import CLOSED, KafkaSource
 
 CALL_S = 1.0
@@ -197,18 +198,9 @@ def _produce(producer: Producer, positions: Sequence[Position]) -> tuple[Positio
 
 
 def _produce_one(producer: Producer, output: Output, delivered: Callable[..., None]) -> None:
-    outgoing = output.outgoing
     while True:
         try:
-            producer.produce(
-                outgoing.topic,
-                value=outgoing.value,
-                key=outgoing.key,
-                partition=-1 if outgoing.partition is None else outgoing.partition,
-                timestamp=outgoing.timestamp_ms or 0,
-                headers=cast("list[tuple[str, str | bytes | None]]", list(outgoing.headers)),
-                on_delivery=delivered,
-            )
+            produce(producer, output.outgoing, delivered)
             return
         except BufferError:
             producer.poll(0.05)
