@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-VARIABLE: Final = "KEEPFAST_BROKEN_BY"
-"""In the environment: the module of a break and its name, `tests.audit.breaks.errors:network_errors_are_final`."""
+VARIABLE: Final = "BROKEN_BY"
+"""Without our prefix, which tests remove. In the environment: the module of a break and its name, `tests.audit.breaks.errors:network_errors_are_final`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ def test_partitions_that_stay_are_never_revoked(backend: Backend) -> None:
     first, second = pair(backend, topic, [])
     drive([first, second], lambda: len(second.owned) == 2)
     assert {place for places in first.heard("revoked") for place in places} == second.owned
+    for place in first.owned:
+        backend.fill(place, 5)
+    drive([first, second], lambda: all(first.offsets(place) for place in first.owned))
 
 
 def test_a_commit_inside_on_revoked_is_confirmed_there_and_seen_by_the_next_owner(backend: Backend) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from bench.card_corpus import samples
 from keepfast.core.errors import ConfigError
-from keepfast.redact.cards import CARD_MASK, fold, luhn, mask_cards
+from keepfast.redact.cards import CARD_MASK, luhn, mask_cards
+from keepfast.redact.folding import fold
 from keepfast.redact.masking import MASKED, MaskingRules, mask
 from keepfast.redact.sensitive import CardNumbers
 from tests.support.thorough import examples

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import urllib.parse
 from typing import Any
 
 import pytest
 
 from keepfast.core.errors import ConfigError, Discard
 from keepfast.core.records import Headers
-from keepfast.redact.cards import mask_cards
+from keepfast.redact.cards import luhn, mask_cards
 from keepfast.redact.sensitive import PAN_DETECTED, TEST_NUMBERS, CardFinding, CardNumbers, SensitiveData
 
 VISA = "4111111111111111"
@@ -275,6 +276,47 @@ def test_a_number_of_its_own_does_not_inherit_the_sign_of_its_parent(name: str) 
     assert scan({"card": {name: VISA_13}}) is None
     assert scan({"card": {"number": VISA_13}})
     assert scan({f"card_{name}": VISA_13})
+
+
+SNOWFLAKE = next(at for at in range(675_900_000_000_000_000, 675_900_000_000_000_010) if luhn(str(at).encode()))
+
+
+def test_an_id_that_grows_with_the_time_is_no_card() -> None:
+    for value in (SNOWFLAKE, str(SNOWFLAKE)):
+        assert scan({"id": value}) is None
+        assert scan({"customer": {"userId": value}}) is None
+        assert scan({"number": value}), "it may be a card of Maestro"
+        assert scan({"cardId": value})
+    assert scan(headers=(("message-id", str(SNOWFLAKE).encode()),)) is None
+    mir = next(at for at in range(2_200 * 10**15, 2_200 * 10**15 + 10) if luhn(str(at).encode()))
+    assert scan({"id": mir}) is None
+    assert scan({"card": mir})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"card": {"details": {"number": VISA_13}}}),
+        json.dumps({"body": json.dumps({"cardNumber": VISA_13})}),
+        f'card="{VISA_13}"',
+        f"card: '{VISA_13}'",
+        f"a=1&card[number]={VISA_13}",
+        f"a=1&card%5Bnumber%5D={VISA_13}",
+        f"cardnumber{VISA_13}",
+        urllib.parse.quote(json.dumps([{"order": 1}] * 100 + [{"cardNumber": VISA_13}])),
+    ],
+)
+def test_a_word_for_a_card_is_a_sign_however_it_is_assigned(text: str) -> None:
+    assert scan(text.encode())
+    assert scan(text.replace("card", "order").encode()) is None
+
+
+@pytest.mark.parametrize("many", [b"1234 5678 9012 ", b"7123 ", b"123 ", b"2024-01-01 "])
+@pytest.mark.parametrize("card", [b"4111 1111 1111 1111", b"3782-822463-10005", b"4111111111111111"])
+@pytest.mark.parametrize("before", [0, 1, 545, 546, 547, 3_000])
+def test_a_card_among_many_groups_is_found(many: bytes, card: bytes, before: int) -> None:
+    assert scan(many * before + card + b" " + many * 2_000)
+    assert scan(many * before + many * 2_000) is None
 
 
 def test_ticks_of_this_year_are_no_card() -> None:

@@ -1,11 +1,4 @@
-r"""Card numbers: folding of digits, issuer ranges, candidates in bytes, and masking in text.
-
-*Folding* replaces other ways to write a digit, a space or a dash by the plain one: every decimal digit of Unicode
-(full-width, Arabic, Devanagari, …), its spaces and dashes, `\u0034` escapes of JSON with any number of backslashes
-(JSON inside a JSON string has more of them), `%34` of URLs and forms, also encoded twice (`%2534`), a `+` between
-groups of digits, which is a space in a form, and entities of HTML (`&#52;`, `&nbsp;`). Zero-width characters are
-removed: they come with a number that is copied from a page, and hide it from the eye and from a plain search.
-Everything else is unchanged, so structure (quotes, brackets) is neither created nor lost.
+"""Card numbers: issuer ranges, candidates in bytes, and masking in text.
 
 *Issuer ranges* are wide on purpose: a missed card leaks, so a range is listed whole even if not all of it is in use.
 Each names the lengths that its cards really have (*usual*) and those that its rules allow but hardly any card has
@@ -34,153 +27,13 @@ one; and runs of more than 64 digits.
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import re
-import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-_SPACES: Final = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
-_DASHES: Final = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
-_NO_WIDTH: Final = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
-_HEX: Final = "[0-9a-fA-F]"
-_NEXT: Final = rf"%(?:25)*+[89abAB]{_HEX}"
-_PERCENT: Final = rf"%(?:25)*+(?:[0-7]{_HEX}|[cdCD]{_HEX}{_NEXT}|[eE]{_HEX}(?:{_NEXT}){{2}}|[fF][0-4](?:{_NEXT}){{3}})"
-"""One character of UTF-8 in percent encoding, once or several times."""
-_ENTITIES: Final = {
-    **dict.fromkeys(("nbsp", "ensp", "emsp", "thinsp", "numsp", "puncsp", "hairsp"), " "),
-    **dict.fromkeys(("ndash", "mdash", "minus", "hyphen", "dash", "horbar"), "-"),
-    **dict.fromkeys(("shy", "zwj", "zwnj", "lrm", "rlm"), ""),
-}
-_ENTITY: Final = (
-    rf"&(?:amp;)*+(?:\#(?P<decimal>[0-9]{{1,7}})|\#[xX](?P<hex>{_HEX}{{1,6}})|(?P<entity>{'|'.join(_ENTITIES)}));"
-)
-_ODD: Final = re.compile(
-    rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d|(?<!\\)\\++u(?P<escaped>{_HEX}{{4}})"
-    rf"|(?P<percent>{_PERCENT})|{_ENTITY}|(?<=[0-9]{{4}})(?P<plus>\+)(?=[0-9]{{3}})"
-)
-_PERCENT_BYTE: Final = re.compile(rf"%(?:25)*+({_HEX}{{2}})")
-_IS_SPACE: Final = re.compile(f"[ {_SPACES}]")
-_IS_DASH: Final = re.compile(f"[{_DASHES}-]")
-_IS_NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
+from keepfast.redact.folding import MIN_DIGITS, fold
 
-# Relevant escapes: of a digit, of a gap, or directly before a digit, where the escape's own digits would join it.
-# Letters of most languages are none of these, so a text full of them is not folded.
-_ODD_ESCAPE: Final = re.compile(
-    rb"\\u(?:00[23aA]|0[6-9a-fA-F]|1[0-9]|20[0-6]|2212|3000|[aA][6-9abAB]|[fF][eEfF]|[0-9a-fA-F]{4}[0-9])"
-)
-# The same for URLs and HTML: an escape of a digit, or one before a digit. Each begins with one byte, to be fast.
-_ODD_PERCENT: Final = re.compile(rb"%(?:25)*+(?:3[0-9]|[dD][9bB]%|[eE][0-9a-fA-F]%|[fF]0%|[0-9a-fA-F]{2}[0-9])")
-_ODD_PLUS: Final = re.compile(rb"\+(?<=[0-9]{4}\+)[0-9]{3}")
-_ODD_ENTITY: Final = re.compile(
-    rb"&(?:amp;)*+(?:\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[a-z#0-9]++;[0-9])"
-)
-_ODD_CHARACTER: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d")
-_BACKSLASH: Final = 92
-_PERCENT_SIGN: Final = 37
-_PLUS: Final = 43
-_AMPERSAND: Final = 38
-_ASCII: Final = bytes(range(128))
-
-
-# Where a card number may be: digits, gaps and what may be folded to them.
-_FOLDABLE: Final = re.compile(
-    rb"(?:[0-9 ._+-]|[\x80-\xff]|(?<!\\)\\++u[0-9a-fA-F]{4}|%(?:25)*+[0-9a-fA-F]{2}"
-    rb"|&(?:amp;)*+(?:\#[0-9a-fA-FxX]{1,8}|[a-z]{3,6});)++"
-)
-_NO_DIGIT: Final = re.compile(rb"[ ._+-]|%(?:25)*+(?!3[0-9])[0-7][0-9a-fA-F]")
-
-
-class Folded(NamedTuple):
-    """The folded bytes; `steps` are (folded positions, original positions) wherever the two diverge."""
-
-    data: bytes
-    steps: tuple[list[int], list[int]] | None = None
-
-    def origin(self, position: int) -> int:
-        """The original position of the folded byte at `position`."""
-        if self.steps is None:
-            return position
-        here, there = self.steps
-        at = bisect.bisect_right(here, position) - 1
-        return position if at < 0 else there[at] + position - here[at]
-
-
-def needs_folding(data: bytes) -> bool:
-    """Whether there may be something to fold. Cheap, because it is called for every record."""
-    if not data.isascii():
-        beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
-        if _ODD_CHARACTER.search(beyond_ascii) is not None:
-            return True
-    if _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None:
-        return True
-    if _PERCENT_SIGN in data and _ODD_PERCENT.search(data) is not None:
-        return True
-    if _PLUS in data and _ODD_PLUS.search(data) is not None:
-        return True
-    return _AMPERSAND in data and _ODD_ENTITY.search(data) is not None
-
-
-def fold(data: bytes) -> Folded:
-    """`data` with plain digits and gaps. Never raises; bytes that are not UTF-8 are unchanged."""
-    if not needs_folding(data):
-        return Folded(data)
-    pieces: list[bytes] = []
-    here: list[int] = [0]
-    there: list[int] = [0]
-    folded_bytes = done = 0
-    for area in _FOLDABLE.finditer(data):
-        if area.end() - area.start() < MIN_DIGITS or len(_NO_DIGIT.sub(b"", area[0])) < MIN_DIGITS:
-            continue
-        text = area[0].decode("utf-8", "surrogateescape")
-        text_done, at = 0, area.start()
-        for odd in _ODD.finditer(text):
-            at += len(text[text_done : odd.start()].encode("utf-8", "surrogateescape"))
-            text_done = odd.end()
-            before, plain = data[done:at], _plain(odd).encode("utf-8", "surrogateescape")
-            pieces += (before, plain)
-            folded_bytes += len(before)
-            here.append(folded_bytes)
-            there.append(at)
-            folded_bytes += len(plain)
-            at = done = at + len(odd[0].encode("utf-8", "surrogateescape"))
-            here.append(folded_bytes)
-            there.append(done)
-    pieces.append(data[done:])
-    return Folded(b"".join(pieces), (here, there))
-
-
-def _plain(odd: re.Match[str]) -> str:
-    if odd["plus"]:
-        return " "
-    if odd["entity"]:
-        return _ENTITIES[odd["entity"]]
-    character = _character(odd)
-    digit = unicodedata.decimal(character, None)
-    if digit is not None:
-        return str(digit)
-    if _IS_SPACE.match(character):
-        return " "
-    if _IS_DASH.match(character):
-        return "-"
-    if _IS_NO_WIDTH.match(character):
-        return ""
-    # A quote or a backslash would look like structure, and half of a surrogate pair is no character: a neutral one.
-    return character if character.isprintable() and character not in "\"'\\" else "?"
-
-
-def _character(odd: re.Match[str]) -> str:
-    """The character that an escape stands for."""
-    if odd["percent"]:
-        return bytes.fromhex("".join(_PERCENT_BYTE.findall(odd[0]))).decode("utf-8", "replace")[:1]
-    code = int(odd["escaped"] or odd["hex"] or "0", 16) or int(odd["decimal"] or 0)
-    if not code:
-        return odd[0][:1]
-    return chr(code) if code < 0x110000 else "?"
-
-
-MIN_DIGITS: Final = 13
 MAX_DIGITS: Final = 19
 
 
@@ -220,7 +73,8 @@ def _ranges() -> tuple[_Range, ...]:
         # 18 digits that start with 639 are more often a time: ticks of .NET, 100 ns since the year 1.
         ("Maestro", "6390", _USUAL_MAESTRO - {18}, _ANY - _USUAL_MAESTRO | {18}),
         ("Maestro", "5018 5020 5038 5612 5893 6304 6759 6761-6763", _USUAL_MAESTRO, _ANY - _USUAL_MAESTRO),
-        ("Mir", "2200-2204", _16_TO_19, frozenset()),
+        # 17 to 19 digits are allowed, and are ids that count up with the time (snowflakes) far more often.
+        ("Mir", "2200-2204", _16, _17_TO_19),
         ("UzCard", "8600 5614", _16, frozenset()),
         ("Humo", "9860", _16, frozenset()),
         ("Troy", "9792", _16, frozenset()),
@@ -284,28 +138,61 @@ _RUN: Final = b"0" * MIN_DIGITS
 _AREA: Final = re.compile(rb"0[0 ._-]{12,}+")
 _ZEROS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _SOLID: Final = re.compile(rb"(?<![0-9])[0-9]{13,19}(?![0-9])")
-# Lookaheads, so that groups before a card do not consume its first groups.
-_FOURS: Final = re.compile(
-    rb"(?<![0-9])(?=([0-9]{4}([ ._-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,4})(?![0-9])(\2[0-9]{1,3}(?![0-9]))?)"
-)
-_LAID_OUT: Final = re.compile(
-    rb"(?<![0-9])(?=([0-9]{4}([ ._-])(?:[0-9]{6}\2[0-9]{4,5}|[0-9]{4}\2[0-9]{5}|[0-9]{3}\2[0-9]{3}\2[0-9]{3})"
-    rb"|[0-9]{8}[ -][0-9]{8}|[0-9]{6}[ -][0-9]{13})(?![0-9]))"
-)
+
+
+class _Layout(NamedTuple):
+    """Groups of digits as cards have them. `shape` is in every area with such groups, digits being 0."""
+
+    gap: bytes
+    shape: bytes
+    groups: re.Pattern[bytes]
+
+
+def _layouts() -> Iterator[_Layout]:
+    """Each pattern begins with one of few bytes, to be fast, so the first group needs a gap before it. It is a
+    lookahead, so that groups before a card do not consume its first groups.
+    """
+    table = [
+        (b"0000G0000G0000G0", rb"[0-9]{4}G[0-9]{4}G[0-9]{4}G[0-9]{1,4}+(?![0-9])(?:G[0-9]{1,3}+(?![0-9]))?", b" ._-"),
+        (b"0000G000000G0000", rb"[0-9]{4}G[0-9]{6}G[0-9]{4,5}(?![0-9])", b" ._-"),
+        (b"0000G0000G00000", rb"[0-9]{4}G[0-9]{4}G[0-9]{5}(?![0-9])", b" ._-"),
+        (b"0000G000G000G000", rb"[0-9]{4}G[0-9]{3}G[0-9]{3}G[0-9]{3}(?![0-9])", b" ._-"),
+        (b"00000000G00000000", rb"[0-9]{8}G[0-9]{8}(?![0-9])", b" -"),
+        (b"000000G0000000000000", rb"[0-9]{6}G[0-9]{13}(?![0-9])", b" -"),
+    ]
+    for shape, groups, gaps in table:
+        for gap in map(chr, gaps):
+            lookahead = rb"(?=(" + groups.replace(b"G", re.escape(gap).encode()) + rb"))"
+            yield _Layout(
+                gap.encode(),
+                shape.replace(b"G", gap.encode()),
+                re.compile(rb"[ ._-](?!" + _NO_CARD + rb")" + lookahead),
+            )
+
+
+_NO_CARD: Final = rb"1[0-79]|7|9[0-69]|0[0-57-9]|2[089]|3[123]|59|8[03-57-9]"
+"""The first digits of no card in groups."""
+_LAYOUTS: Final = tuple(_layouts())
 _IRREGULAR: Final = re.compile(
-    rb"(?<![0-9])(?<![0-9][ .-])[0-9]{1,17}([ -])(?:[0-9]{1,17}\1){0,17}[0-9]{1,17}(?![0-9])(?![ .-][0-9])"
+    rb"[ ._-](?:(?<=_)|(?<=[ ._-]{2}))(?=([0-9]{1,17}([ -])(?:[0-9]{1,17}\2){0,17}[0-9]{1,17}(?![0-9])(?![ .-][0-9])))"
 )
+_AS_SPACE: Final = bytes.maketrans(b".-", b"  ")
+_NEXT_GROUP: Final = re.compile(rb"[ ._-](?=[0-9])")
+_LONGEST_LAYOUT: Final = 24
+_PIECE_BYTES: Final = 8192
 _SCIENTIFIC: Final = re.compile(rb"(?<![0-9.])([1-9])\.([0-9]{12,18})[eE]\+?(1[2-8])(?![0-9])")
 _EXPIRY: Final = re.compile(rb"[Dd][0-9]{2}(?:0[1-9]|1[0-2])")
 """Behind the number in the second track of a magnetic stripe."""
 _LONG_RUN: Final = re.compile(rb"(?<![0-9])[0-9]{13,21}(?![0-9])")
-_BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_BINARY: Final = bytes(byte for byte in range(32) if not 9 <= byte <= 13)
 
 _FRACTION: Final = re.compile(rb"\.0*+[1-9]")
 _UUID: Final = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _IBAN: Final = re.compile(rb"(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,30}")
 # Letters that may touch the digits: a word for a card, and the start of a magnetic stripe's first track.
-_CARD_WORD: Final = re.compile(rb"(?:%B|(?<![A-Za-z0-9])(?i:pan|card|cardno|cc|ccn|visa|mastercard|amex|no|nr))\Z")
+_CARD_WORD: Final = re.compile(
+    rb"(?:%B|(?<![A-Za-z0-9])(?i:pan|card(?:number|num|nbr|no|nr)?|cc|ccn|visa|mastercard|amex|no|nr))\Z"
+)
 _AROUND: Final = 48
 
 
@@ -318,6 +205,11 @@ class Candidate(NamedTuple):
     issuer: Issuer
     grouped: bool
 
+    @property
+    def like_an_id(self) -> bool:
+        """18 digits in a row are a Maestro card or, more often, an id that grows with the time (a snowflake)."""
+        return len(self.digits) == 18 and not self.grouped
+
 
 def may_contain_card(data: bytes) -> bool:
     """Whether there are 13 digits with at most gaps between them. Cheap; False is always right."""
@@ -328,12 +220,13 @@ def candidates(data: bytes) -> Iterator[Candidate]:
     """All candidates, roughly in order; they may overlap."""
     for area in _AREA.finditer(data.translate(_ZEROS)):
         start, end = area.span()
-        for match in _SOLID.finditer(data, start, end):
-            one = _solid(data, match)
-            if one is not None:
-                yield one
+        if _RUN in area[0]:
+            for match in _SOLID.finditer(data, start, end):
+                one = _solid(data, match)
+                if one is not None:
+                    yield one
         if not area[0].isdigit():
-            yield from _gapped(data, start, end)
+            yield from _gapped(data, area)
             if data[end : end + 1] in (b"e", b"E"):
                 yield from _scientific(data, start, end)
     if _is_binary(data):
@@ -361,23 +254,53 @@ def _scientific(data: bytes, start: int, end: int) -> Iterator[Candidate]:
             yield Candidate(*match.span(), digits, issuer, False)
 
 
-def _gapped(data: bytes, area_start: int, area_end: int) -> Iterator[Candidate]:
-    for start, end, grouped in _spans(data, area_start, area_end):
+def _gapped(data: bytes, area: re.Match[bytes]) -> Iterator[Candidate]:
+    for start, end, grouped in itertools.chain(_laid_out(data, area), _irregular(data, *area.span())):
         digits = data[start:end].translate(None, _GAPS)
         issuer = card(digits)
         if issuer is not None and not _excluded(data, start, end, len(digits)):
             yield Candidate(start, end, digits, issuer, grouped)
 
 
-def _spans(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    for match in _FOURS.finditer(data, start, end):
-        yield *match.span(1), True
-        if match[3] is not None:
-            yield match.start(1), match.end(3), True
-    for match in _LAID_OUT.finditer(data, start, end):
-        yield *match.span(1), True
-    for match in _IRREGULAR.finditer(data, start, end):
-        yield *match.span(), False
+def _laid_out(data: bytes, area: re.Match[bytes]) -> Iterator[tuple[int, int, bool]]:
+    layouts = [one.groups for one in _LAYOUTS if one.gap in area[0] and one.shape in area[0]]
+    for start, end in _pieces(data, *area.span()) if layouts else ():
+        piece = b" " + data[start:end]
+        for groups in layouts:
+            # A table of numbers repeats itself, and other groups soon look like a card: judge what differs first.
+            different = set(groups.findall(piece))
+            if any(card(one.translate(None, _GAPS)) for found in different for one in _windows(found)):
+                for match in groups.finditer(piece):
+                    first = start + match.start(1) - 1
+                    yield from ((first, first + len(one), True) for one in _windows(match[1]))
+
+
+def _irregular(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    area = b"_" + data[start:end]
+    several = area.rfind(b"_") > 0 or b"  " in area.translate(_AS_SPACE)
+    for match in _IRREGULAR.finditer(area) if several else filter(None, [_IRREGULAR.match(area)]):
+        yield start + match.start(1) - 1, start + match.end(1) - 1, False
+
+
+def _windows(found: bytes) -> Iterator[bytes]:
+    """What may be the number: the groups, and without the fifth."""
+    yield found
+    if len(found) - len(found.translate(None, _GAPS)) == 4:
+        yield found[: max(map(found.rfind, (b" ", b".", b"_", b"-")))]
+
+
+def _pieces(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Parts of an area that begin and end with whole groups and overlap by the longest layout."""
+    while end - start > _PIECE_BYTES + _LONGEST_LAYOUT:
+        following = _NEXT_GROUP.search(data, start + _PIECE_BYTES, end)
+        if following is None:
+            break
+        last = _NEXT_GROUP.search(data, following.end() + _LONGEST_LAYOUT, end)
+        if last is None:
+            break
+        yield start, last.start()
+        start = following.end()
+    yield start, end
 
 
 def _prefixed(data: bytes) -> Iterator[Candidate]:
@@ -397,7 +320,7 @@ _LENGTHS: Final = frozenset(range(MIN_DIGITS, MAX_DIGITS + 1))
 
 
 def _is_binary(data: bytes) -> bool:
-    if _BINARY.search(data):
+    if len(data.translate(None, _BINARY)) < len(data):
         return True
     try:
         data.decode()

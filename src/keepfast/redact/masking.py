@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
-from keepfast.redact.cards import CARD_MASK, MIN_DIGITS, mask_cards
+from keepfast.redact.cards import CARD_MASK, mask_cards
 from keepfast.redact.field_names import FieldNames
+from keepfast.redact.folding import MIN_DIGITS
 
 MASKED: Final = "[masked]"
 

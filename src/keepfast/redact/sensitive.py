@@ -12,7 +12,8 @@ look alike, and wide elsewhere:
 - found only with a sign nearby, unless `without_sign="all"`: lengths that hardly any card of that issuer has, such as
   13 digits that start with 4, which are more often an article number (EAN). A sign is a word such as card or pan in the
   name of the field, of its parent or of the header, or directly before the digits; or a card's layout (4-4-4-4). Fields
-  for numbers of another kind (`id`, `phone`, `ean`, `ticks`) do not inherit the sign of their parent.
+  for numbers of another kind (`id`, `phone`, `ean`, `ticks`) do not inherit the sign of their parent, and 18 digits in
+  one need a sign, too: ids that grow with the time (snowflakes) have as many.
 - not scanned: headers of tracing (`traceparent`, `b3`, `x-b3-*`, `x-datadog-*`, `sentry-trace`), whose ids are numbers.
 - not found: numbers packed in binary (a 64-bit integer in Avro), compressed, encrypted or base64 values, digits spread
   over several fields or separated by more than one gap, and anything inside a longer run of digits.
@@ -26,15 +27,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError, Discard
 from keepfast.core.records import Headers
-from keepfast.redact.cards import MAX_DIGITS, MIN_DIGITS, Candidate, candidates, fold, may_contain_card, needs_folding
+from keepfast.redact.cards import MAX_DIGITS, Candidate, candidates, may_contain_card
 from keepfast.redact.field_names import as_one_word, words
+from keepfast.redact.folding import MIN_DIGITS, fold, needs_folding, without_structure
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]', re.DOTALL)
 _MAX_DEPTH: Final = 200
@@ -160,12 +162,15 @@ _NUMBERS_OF_THEIR_OWN: Final = frozenset(
     )
 )
 """Words in the names of fields that do not inherit the sign of their parent."""
+_JUST_A_NUMBER: Final = frozenset(("number", "num", "no", "nr", "nbr", "value", "digits"))
 _TRACING: Final = re.compile(
     r"traceparent|tracestate|b3|x-b3-.*|x-datadog-.*|sentry-trace|uber-trace-id|x-cloud-trace-context|x-amzn-trace-id",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
 _STOPS: Final = re.compile(rb"[\",;{}\[\]\n&]")
+_ASSIGNED: Final = re.compile(rb"(?:\[[A-Za-z0-9_-]*\])*\\*+[\"']?[ ]?[=:][ ]?\\*+[\"']?\Z")
+"""Between a name and its value where the value is text: in a form, in JSON inside a text, in code."""
 _LOOK_BACK: Final = 64
 _BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _MANY_DIGITS: Final = re.compile(r"(?:\d\D?){9}")
@@ -277,7 +282,7 @@ class CardNumbers:
         if data[:2] in _BYTE_ORDER_MARKS:
             data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
         if needs_folding(data):  # nearly every record has nothing to fold
-            data = fold(data).data
+            data = fold(without_structure(data)).data
         return self._find(data, part, header) if may_contain_card(data) else None
 
     def _find(self, data: bytes, part: Part, header: str) -> CardFinding | None:
@@ -287,7 +292,7 @@ class CardNumbers:
                 continue
             if self._is_token(data, candidate):
                 continue
-            if self._ignored or not self._counts_alone(candidate):
+            if self._ignored or candidate.like_an_id or not self._counts_alone(candidate):
                 unsure.append(candidate)
                 continue
             path = next(json_paths(data, (candidate.start,)))
@@ -300,7 +305,10 @@ class CardNumbers:
             names = path.names if path else ()
             if self._ignored and any(as_one_word(name) in self._ignored for name in names):
                 continue
-            if self._counts_alone(candidate) or _has_sign(data, candidate, (*_signs(names), header)):
+            alone = self._counts_alone(candidate) and not (
+                candidate.like_an_id and _is_of_its_own(names[-1:] or (header,))
+            )
+            if alone or _has_sign(data, candidate, (*_signs(names), header)):
                 return _finding(candidate, path, part, header)
         return None
 
@@ -314,16 +322,24 @@ class CardNumbers:
         return before is not None and before[0].startswith(self._tokens)
 
 
+def _is_of_its_own(names: Sequence[str]) -> bool:
+    return bool(names) and not _NUMBERS_OF_THEIR_OWN.isdisjoint(words(names[0]))
+
+
 def _signs(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that may have a word for a card: of the field, and of its parent unless it is a number of its own."""
+    """The names that may have a word for a card: of the field, and of its parent unless it is a number of its own. A
+    field that says no more than `number` belongs to all that it is in.
+    """
     own = names[-1:]
-    return own if own and not _NUMBERS_OF_THEIR_OWN.isdisjoint(words(own[0])) else names[-2:]
+    if _is_of_its_own(own):
+        return own
+    return names if own and _JUST_A_NUMBER.issuperset(words(own[0])) else names[-2:]
 
 
 def _has_sign(data: bytes, candidate: Candidate, names: tuple[str, ...]) -> bool:
-    """A word for a card in the names, or between the last stop and the digits."""
-    before = _STOPS.split(data[max(0, candidate.start - _LOOK_BACK) : candidate.start])[-1]
-    text = " ".join((*names, before.decode("utf-8", "replace")))
+    """A word for a card in the names, or between the last stop and the digits: `card: `, `card="`, `card[number]=`."""
+    before = _ASSIGNED.sub(b"=", data[max(0, candidate.start - _LOOK_BACK) : candidate.start])
+    text = " ".join((*names, _STOPS.split(before)[-1].decode("utf-8", "replace")))
     return _SIGN.search(" ".join(words(text, longest=1024))) is not None
 
 

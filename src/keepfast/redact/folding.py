@@ -1,0 +1,191 @@
+r"""Folding: other ways to write a digit, a space or a dash are replaced by the plain one.
+
+These are every decimal digit of Unicode (full-width, Arabic, Devanagari, …), its spaces and dashes, `\u0034` escapes of
+JSON with any number of backslashes (JSON inside a JSON string has more of them), `%34` of URLs and forms, also encoded
+twice (`%2534`), a `+` between groups of digits, which is a space in a form, and entities of HTML (`&#52;`, `&nbsp;`).
+Zero-width characters are removed: they come with a number that is copied from a page, and hide it from the eye and from
+a plain search. Everything else is unchanged, so structure (quotes, brackets) is neither created nor lost.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+import unicodedata
+from typing import Final, NamedTuple
+
+MIN_DIGITS: Final = 13
+"""Of a card number: where there are fewer, nothing is folded."""
+
+_SPACES: Final = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
+_DASHES: Final = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
+_NO_WIDTH: Final = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
+_HEX: Final = "[0-9a-fA-F]"
+_NEXT: Final = rf"%(?:25)*+[89abAB]{_HEX}"
+_PERCENT: Final = rf"%(?:25)*+(?:[0-7]{_HEX}|[cdCD]{_HEX}{_NEXT}|[eE]{_HEX}(?:{_NEXT}){{2}}|[fF][0-4](?:{_NEXT}){{3}})"
+"""One character of UTF-8 in percent encoding, once or several times."""
+_ENTITIES: Final = {
+    **dict.fromkeys(("nbsp", "ensp", "emsp", "thinsp", "numsp", "puncsp", "hairsp"), " "),
+    **dict.fromkeys(("ndash", "mdash", "minus", "hyphen", "dash", "horbar"), "-"),
+    **dict.fromkeys(("shy", "zwj", "zwnj", "lrm", "rlm"), ""),
+}
+_ENTITY: Final = (
+    rf"&(?:amp;)*+(?:\#(?P<decimal>[0-9]{{1,7}})|\#[xX](?P<hex>{_HEX}{{1,6}})|(?P<entity>{'|'.join(_ENTITIES)}));"
+)
+_ODD: Final = re.compile(
+    rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d|(?<!\\)\\++u(?P<escaped>{_HEX}{{4}})"
+    rf"|(?P<percent>{_PERCENT})|{_ENTITY}|(?<=[0-9]{{4}})(?P<plus>\+)(?=[0-9]{{3}})"
+)
+_PERCENT_BYTE: Final = re.compile(rf"%(?:25)*+({_HEX}{{2}})")
+_IS_SPACE: Final = re.compile(f"[ {_SPACES}]")
+_IS_DASH: Final = re.compile(f"[{_DASHES}-]")
+_IS_NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
+
+# Relevant escapes: of a digit, of a gap, or directly before a digit, where the escape's own digits would join it.
+# Letters of most languages are none of these, so a text full of them is not folded.
+_ODD_ESCAPE: Final = re.compile(
+    rb"\\u(?:00[23aA]|0[6-9a-fA-F]|1[0-9]|20[0-6]|2212|3000|[aA][6-9abAB]|[fF][eEfF]|[0-9a-fA-F]{4}[0-9])"
+)
+# The same for URLs and HTML: an escape of a digit, or one before a digit. Each begins with one byte, to be fast.
+_ODD_PERCENT: Final = re.compile(
+    rb"%(?:25)*+(?:3[0-9]|[cC]2%|[dD][9bBfF]%|[eE][012aAfF]%|[eE]3%(?:25)*+80%(?:25)*+80|[fF]0%|[0-9a-fA-F]{2}[0-9])"
+)
+_ODD_PLUS: Final = re.compile(rb"\+(?<=[0-9]{4}\+)[0-9]{3}")
+_ODD_ENTITY: Final = re.compile(
+    rb"&(?:amp;)*+(?:\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[a-z#0-9]++;[0-9])"
+)
+_ODD_CHARACTER: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d")
+_BACKSLASH: Final = 92
+_PERCENT_SIGN: Final = 37
+_PLUS: Final = 43
+_AMPERSAND: Final = 38
+_ASCII: Final = bytes(range(128))
+
+
+# Where a card number may be: digits, gaps and what may be folded to them. Letters of most languages are none of these.
+_OF_UTF_8: Final = (
+    rb"\xc2[\xa0\xad]|\xd9[\xa0-\xa9]|\xdb[\xb0-\xb9]|\xdf[\x80-\x89]|[\xe0\xe1\xea][\x80-\xbf]{2}"
+    rb"|\xe2[\x80\x81\x88][\x80-\xbf]|\xe3\x80\x80|\xef[\xb9\xbb\xbc][\x80-\xbf]|\xf0[\x80-\xbf]{3}"
+)
+_IN_PERCENT: Final = (
+    rb"%(?:25)*+(?:2[0dDeEbB]|3[0-9]|5[fF]|[cC]2P|[dD][9bBfF]P|[eE][01aA]PP|[eE]2%(?:25)*+8[018]P"
+    rb"|[eE]3%(?:25)*+80%(?:25)*+80|[eE][fF]%(?:25)*+[bB][9bBcC]P|[fF]0PPP)"
+).replace(b"P", rb"%(?:25)*+[89abAB][0-9a-fA-F]")
+_IN_JSON: Final = (
+    rb"(?<!\\)\\++u(?:00[23aA][0-9a-fA-F]|(?:0[6-9a-fA-F]|1[0-9]|[aA][6-9abAB]|[fF][eEfF])[0-9a-fA-F]{2}"
+    rb"|20[0-6][0-9a-fA-F]|2212|3000)"
+)
+_IN_HTML: Final = (
+    rb"&(?:amp;)*+(?:\#(?!1[0-2][0-9]{2};|1[3-9][0-9]{3};|[23][0-9]{4};)[0-9]{1,7}"
+    rb"|\#[xX](?!0?4[0-9a-fA-F]{2};|[4-9][0-9a-fA-F]{3};)[0-9a-fA-F]{1,6}|[a-z]{3,6});"
+)
+# An escape of anything may precede: its own digits would join those of a number.
+_FOLDABLE: Final = re.compile(
+    rb"(?:%(?:25)*+(?:[0-7][0-9a-fA-F]|[c-fC-F][0-9a-fA-F](?:%(?:25)*+[89abAB][0-9a-fA-F]){1,3})|(?<!\\)\\++u[0-9a-fA-F]{4})?"
+    rb"(?:[0-9 ._+-]|" + b"|".join((_OF_UTF_8, _IN_PERCENT, _IN_JSON, _IN_HTML)) + rb")++"
+)
+_NO_DIGIT: Final = re.compile(rb"[ ._+-]|%(?:25)*+(?!3[0-9])[0-7][0-9a-fA-F]")
+_STRUCTURE: Final = {
+    f"%{ord(one):02{letter}}".encode(): b"?" if one == '"' else one.encode()
+    for one in '":,{}[] /=&-@'
+    for letter in "Xx"
+}
+"""What JSON and addresses have between their texts, in percent encoding."""
+_MUCH_STRUCTURE: Final = 256
+
+
+class Folded(NamedTuple):
+    """The folded bytes; `steps` are (folded positions, original positions) wherever the two diverge."""
+
+    data: bytes
+    steps: tuple[list[int], list[int]] | None = None
+
+    def origin(self, position: int) -> int:
+        """The original position of the folded byte at `position`."""
+        if self.steps is None:
+            return position
+        here, there = self.steps
+        at = bisect.bisect_right(here, position) - 1
+        return position if at < 0 else there[at] + position - here[at]
+
+
+def needs_folding(data: bytes) -> bool:
+    """Whether there may be something to fold. Cheap, because it is called for every record."""
+    if not data.isascii():
+        beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
+        if _ODD_CHARACTER.search(beyond_ascii) is not None:
+            return True
+    if _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None:
+        return True
+    if _PERCENT_SIGN in data and _ODD_PERCENT.search(data) is not None:
+        return True
+    if _PLUS in data and _ODD_PLUS.search(data) is not None:
+        return True
+    return _AMPERSAND in data and _ODD_ENTITY.search(data) is not None
+
+
+def without_structure(data: bytes) -> bytes:
+    """`data` with the structure of JSON as `fold` makes it of percent encoding, if there is much; faster than that."""
+    if _PERCENT_SIGN in data and data.count(b"%") >= _MUCH_STRUCTURE:
+        data = data.replace(b"%25", b"%").replace(b"%25", b"%")
+        for escape, plain in _STRUCTURE.items():
+            data = data.replace(escape, plain)
+    return data
+
+
+def fold(data: bytes) -> Folded:
+    """`data` with plain digits and gaps. Never raises; bytes that are not UTF-8 are unchanged."""
+    if not needs_folding(data):
+        return Folded(data)
+    pieces: list[bytes] = []
+    here: list[int] = [0]
+    there: list[int] = [0]
+    folded_bytes = done = 0
+    for area in _FOLDABLE.finditer(data):
+        if area.end() - area.start() < MIN_DIGITS or len(_NO_DIGIT.sub(b"", area[0])) < MIN_DIGITS:
+            continue
+        text = area[0].decode("utf-8", "surrogateescape")
+        text_done, at = 0, area.start()
+        for odd in _ODD.finditer(text):
+            at += len(text[text_done : odd.start()].encode("utf-8", "surrogateescape"))
+            text_done = odd.end()
+            before, plain = data[done:at], _plain(odd).encode("utf-8", "surrogateescape")
+            pieces += (before, plain)
+            folded_bytes += len(before)
+            here.append(folded_bytes)
+            there.append(at)
+            folded_bytes += len(plain)
+            at = done = at + len(odd[0].encode("utf-8", "surrogateescape"))
+            here.append(folded_bytes)
+            there.append(done)
+    pieces.append(data[done:])
+    return Folded(b"".join(pieces), (here, there))
+
+
+def _plain(odd: re.Match[str]) -> str:
+    if odd["plus"]:
+        return " "
+    if odd["entity"]:
+        return _ENTITIES[odd["entity"]]
+    character = _character(odd)
+    digit = unicodedata.decimal(character, None)
+    if digit is not None:
+        return str(digit)
+    if _IS_SPACE.match(character):
+        return " "
+    if _IS_DASH.match(character):
+        return "-"
+    if _IS_NO_WIDTH.match(character):
+        return ""
+    # A quote or a backslash would look like structure, and half of a surrogate pair is no character: a neutral one.
+    return character if character.isprintable() and character not in "\"'\\" else "?"
+
+
+def _character(odd: re.Match[str]) -> str:
+    """The character that an escape stands for."""
+    if odd["percent"]:
+        return bytes.fromhex("".join(_PERCENT_BYTE.findall(odd[0]))).decode("utf-8", "replace")[:1]
+    code = int(odd["escaped"] or odd["hex"] or "0", 16) or int(odd["decimal"] or 0)
+    if not code:
+        return odd[0][:1]
+    return chr(code) if code < 0x110000 else "?"
