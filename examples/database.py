@@ -1,4 +1,4 @@
-"""PostgreSQL for handlers that are plain functions: a pool for the lifespan of an app. Copy it along."""
+"""PostgreSQL for handlers that are plain functions: a pool for the lifespan of an app or a runner. Copy it along."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Lifespan = Callable[[App], AbstractContextManager[None]]
 
 
 class Database:
-    """Open while it is entered. No connection is made before the first transaction: where there is no database, records
-    are retried instead of the start failing. Any thread.
+    """Open while it is entered, or from `open` to `close`. No connection is made before the first transaction: where
+    there is no database, records are retried instead of the start failing. Any thread.
     """
 
     def __init__(self, url: str, *, connections: int = 10, timeout_s: int = 5) -> None:
@@ -30,12 +30,18 @@ class Database:
             kwargs={"connect_timeout": timeout_s, "options": f"-c statement_timeout={timeout_s}s"},
         )
 
-    def __enter__(self) -> Self:
+    def open(self) -> None:
         self._pool.open()
+
+    def close(self) -> None:
+        self._pool.close(timeout=2)
+
+    def __enter__(self) -> Self:
+        self.open()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.close(timeout=2)
+        self.close()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -18,7 +18,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DealEvent(Message, frozen=True, kw_only=True):
-    kind: Literal["DEAL_CREATED", "DEAL_CANCELLED"]
+    kind: Literal["DEAL_CREATED", "DEAL_CANCELLED", "DEAL_TIMED_OUT"]
+    timeout_s: float | None = None
+    """How long it may take to settle the deal; None: as long as the service says."""
 
 
 class EscrowCommand(Message, frozen=True, kw_only=True):
@@ -44,6 +46,8 @@ class Notification(Message, frozen=True, kw_only=True):
 
 class Deadline(Message, frozen=True, kw_only=True):
     kind: Literal["DEADLINE"]
+    ends_at: float
+    """Seconds since 1970."""
 
 
 class ReconciliationTrigger(Message, frozen=True, kw_only=True):

@@ -8,11 +8,13 @@ may have died between the two. Receivers tell repetitions by the idempotency key
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from examples.database import Database, Lifespan
 from examples.deals_escrow.books import AlreadySettled, Books, NotFunded, PostgresBooks
+from examples.deals_escrow.deadlines import TimeoutWorker
 from examples.deals_escrow.messages import (
     Deadline,
     DealEvent,
@@ -29,15 +31,21 @@ from keepfast import App, Context
 # The deposit that a payout needs may still come; one that went out does not come back.
 BUSINESS: dict[type[BaseException] | str, str] = {NotFunded: "retryable", AlreadySettled: "non-retryable"}
 
+DEAL_TIMEOUT_S = float(os.environ.get("DEAL_TIMEOUT_S", "259200"))
+TIMEOUT_CHECK_S = float(os.environ.get("TIMEOUT_CHECK_S", "5"))
 
 database = Database(os.environ.get("DATABASE_URL", "postgresql://localhost/deals"))
 telegram = TelegramBot(os.environ.get("TELEGRAM_URL", "http://localhost:8082"))
 
 
 @contextmanager
-def lifespan(_: App) -> Iterator[None]:
-    """Pool and client are open while the app runs."""
-    with database, telegram:
+def lifespan(app: App) -> Iterator[None]:
+    """Pool and client are open, and overdue deals are ended, while the app runs."""
+
+    def send(topic: str, value: bytes, key: str) -> None:
+        app.send(topic, value, key=key).result(10)
+
+    with database, telegram, TimeoutWorker(database, send, every_s=TIMEOUT_CHECK_S):
         yield
 
 
@@ -62,7 +70,11 @@ def _add_deals(app: App, books: Books, bot: Bot) -> None:
         chat = f"owner-of-{event.deal_id}"
         ctx.send("notifications.outbox", event.followed_by("NOTIFY", chat=chat), key=event.deal_id)
         if event.kind == "DEAL_CREATED":
-            ctx.send("deal.deadlines", event.followed_by("DEADLINE"), key=event.deal_id)
+            timeout_s = DEAL_TIMEOUT_S if event.timeout_s is None else event.timeout_s
+            # The record's time: the same, however often it comes.
+            created_s = time.time() if ctx.timestamp_ms is None else ctx.timestamp_ms / 1000
+            ends_at = created_s + timeout_s
+            ctx.send("deal.deadlines", event.followed_by("DEADLINE", ends_at=ends_at), key=event.deal_id)
 
     @app.consumer("notifications.outbox", group="cg-notification-sender", retry="notification")
     def notification_sender(notification: Notification) -> None:
@@ -71,7 +83,7 @@ def _add_deals(app: App, books: Books, bot: Bot) -> None:
 
     @app.consumer("deal.deadlines", group="cg-deadline-handler")
     def deadline_handler(deadline: Deadline) -> None:
-        books.note("cg-deadline-handler", deadline, "scheduled")
+        books.schedule("cg-deadline-handler", deadline)
 
     @app.consumer("reconciliation.triggers", group="cg-reconciliation", retry="none")
     def reconciliation(trigger: ReconciliationTrigger) -> None:

@@ -1,5 +1,5 @@
 """All ten groups: duplicates, poison in every topic, a bot that is limited, down or unknown, payouts
-without a deposit, kill -9; then an operator mends what can be mended and replays.
+without a deposit, deals that time out, kill -9; then an operator mends what can be mended and replays.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from examples.stage.account import Account
 from examples.stage.http import Answer, HttpServer
 from examples.stage.postgres import rows
-from examples.stage.process import until
+from examples.stage.process import Process, until
 from examples.stage.stage import Stage
 
 GROUPS = {
@@ -30,6 +30,8 @@ DEALS, FEW = 40, 8
 UNFUNDED = ("d5", "d25")
 SETTLED = "d4"
 """Paid out, then a refund is requested."""
+OVERDUE = {"overdue": [0, 0], "overdue-funded": [0, 1]}
+"""Neither is settled in time; of one there is a deposit. How often each is paid and refunded."""
 POISON = b'{"idempotency_key": "poison", "deal_id": '
 SCHEMA = Path(__file__).with_name("schema.sql")
 QUICK = {
@@ -89,6 +91,39 @@ def expectations(account: Account, deals: Sequence[str]) -> None:
         account.expect(f"{group}: poison", "dead-lettered DecodeError")
 
 
+def expect_timeouts(account: Account) -> None:
+    for deal in OVERDUE:
+        for group, key in (
+            ("cg-deal-events", "-DEAL_CREATED"),
+            ("cg-deadline-handler", "-DEAL_CREATED/DEADLINE"),
+            ("cg-notification-sender", "-DEAL_CREATED/NOTIFY"),
+            ("cg-deal-events", "/TIMEOUT"),
+            ("cg-notification-sender", "/TIMEOUT/NOTIFY"),
+        ):
+            account.expect(f"{group}: {deal}{key}", "done")
+    account.expect("cg-payout-executor: overdue-PAYOUT", "dead-lettered AlreadySettled")
+    for group, key in (
+        ("cg-deposit-watcher", "-WATCH_DEPOSIT"),
+        ("cg-deposit-handler", "-WATCH_DEPOSIT/DEPOSIT_CONFIRMED"),
+        ("cg-payout-executor", "/TIMEOUT/REFUND"),
+        ("cg-deposit-handler", "/TIMEOUT/REFUND/REFUND_CONFIRMED"),
+    ):
+        account.expect(f"{group}: overdue-funded{key}", "done")
+
+
+def let_deals_time_out(stage: Stage, service: Process, database: str) -> None:
+    """Two that are due in a second; then the owner of one wants the money all the same."""
+    for deal in OVERDUE:
+        created = json.loads(command(deal, "DEAL_CREATED")) | {"timeout_s": 1}
+        stage.send("deal.events", [(deal, json.dumps(created).encode())])
+    stage.send("escrow.commands", [("overdue-funded", command("overdue-funded", "WATCH_DEPOSIT"))])
+    settled = (
+        "SELECT count(*) FROM deals WHERE ended_at IS NOT NULL AND refunded = funded::integer AND refunding = funded"
+    )
+    until(lambda: service.check() and rows(database, settled)[0][0] == len(OVERDUE), "overdue deals are ended")
+    stage.send("escrow.commands", [("overdue", command("overdue", "PAYOUT"))])
+
+
 def send_all(stage: Stage, deals: Sequence[str]) -> None:
     """Every fifth deal twice."""
     records: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
@@ -111,9 +146,14 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     database = stage.postgres.create("deals", SCHEMA.read_text())
     stage.topics(*GROUPS, partitions=2)
     expectations(account, deals)
+    expect_timeouts(account)
     with Telegram() as telegram:
         service = stage.app(
-            "examples.deals_escrow.service:app", DATABASE_URL=database, TELEGRAM_URL=telegram.url, **QUICK
+            "examples.deals_escrow.service:app",
+            DATABASE_URL=database,
+            TELEGRAM_URL=telegram.url,
+            TIMEOUT_CHECK_S="0.5",
+            **QUICK,
         )
         service.start()
         send_all(stage, deals)
@@ -130,6 +170,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
         stage.send("escrow.commands", [*zip(unfunded, late, strict=True), (SETTLED, command(SETTLED, "REFUND"))])
         stage.until_read(service, *READING)
         stage.keepfast("dlq", "replay", "escrow.commands.DLT", "--error-type", "NotFunded", "--to", "topic", "--yes")
+        let_deals_time_out(stage, service, database)
         stage.until_read(service, *READING)
         stage.until_read(service, *READING)
         account.check("the service did not end cleanly", right=service.stop() == 0)
@@ -147,10 +188,16 @@ def reconcile(stage: Stage, account: Account, database: str, deals: int) -> Acco
             key = "poison" if poison else json.loads(letter.value or b"{}").get("idempotency_key")
             account.note(f"dead-lettered {letter.error_type}", [f"{letter.group}: {key}"])
     for deal, *moved in rows(database, "SELECT id, paid, refunded FROM deals"):
-        right = moved == ([0, 1] if ending(deal) == "REFUND" else [1, 0])
+        right = moved == OVERDUE.get(deal, [0, 1] if ending(deal) == "REFUND" else [1, 0])
         account.check(f"{deal} was paid {moved[0]} times and refunded {moved[1]} times", right=right)
-    account.check("not all deals are there", right=rows(database, "SELECT count(*) FROM deals")[0][0] == deals)
-    account.remarks.append(f"{len(READING)} groups; every deal was paid or refunded, exactly once")
+    account.check(
+        "not all deals are there", right=rows(database, "SELECT count(*) FROM deals")[0][0] == deals + len(OVERDUE)
+    )
+    ended = {deal for (deal,) in rows(database, "SELECT id FROM deals WHERE ended_at IS NOT NULL")}
+    account.check(f"these timed out: {ended}", right=ended == set(OVERDUE))
+    account.remarks.append(
+        f"{len(READING)} groups; every deal was paid, refunded or ended at its deadline, exactly once"
+    )
     return account
 
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from examples.deals_escrow.books import NotFunded
-from examples.deals_escrow.messages import Message
-from examples.deals_escrow.service import make_app
+from examples.deals_escrow.messages import Deadline, Message
+from examples.deals_escrow.service import DEAL_TIMEOUT_S, make_app
 from examples.deals_escrow.story import GROUPS, READING, command
 from keepfast.testing.harness import Harness, harness
 
@@ -21,9 +21,14 @@ class Ledger:
     def __init__(self) -> None:
         self.done: set[tuple[str, str]] = set()
         self.funded: set[str] = set()
+        self.deadlines: dict[str, float] = {}
 
     def note(self, consumer: str, message: Message, kind: str) -> None:
         self.done.add((consumer, message.idempotency_key))
+
+    def schedule(self, consumer: str, deadline: Deadline) -> None:
+        self.deadlines[deadline.deal_id] = deadline.ends_at
+        self.note(consumer, deadline, "scheduled")
 
     def fund(self, consumer: str, message: Message) -> None:
         self.funded.add(message.deal_id)
@@ -100,6 +105,18 @@ def test_a_deal_is_funded_and_settled_and_both_are_confirmed(ending: str) -> Non
 def test_a_payout_without_a_deposit_is_tried_again_and_then_dead_lettered_for_its_group_alone() -> None:
     [letter] = played("escrow.commands", command("d1", "PAYOUT")).dead
     assert (letter.error_type, letter.group, letter.retry_count) == ("NotFunded", "cg-payout-executor", 5)
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(None, DEAL_TIMEOUT_S), (2.5, 2.5)])
+def test_a_deal_that_is_created_has_a_deadline_which_is_the_same_when_it_comes_again(
+    given: float | None, seconds: float
+) -> None:
+    ledger = Ledger()
+    fields = json.loads(command("d1", "DEAL_CREATED")) | {"timeout_s": given}
+    h = played("deal.events", json.dumps(fields).encode(), ledger=ledger)
+    [record] = [one for one in h.processed if one.topic == "deal.events"]
+    assert record.timestamp_ms is not None
+    assert ledger.deadlines == {"d1": pytest.approx(record.timestamp_ms / 1000 + seconds)}
 
 
 @pytest.mark.parametrize("topic", GROUPS)

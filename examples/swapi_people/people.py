@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
+from typing import Any, Self
 
 import msgspec
+
+from examples.database import Database
+
+Row = tuple[object, ...]
+Upsert = Callable[[Sequence[Row]], None]
 
 _ID = re.compile(r"/people/(\d+)/?\Z")
 
@@ -25,6 +32,11 @@ class Person(msgspec.Struct, frozen=True):
         if not self.name or _ID.search(self.url) is None:
             raise ValueError("a person needs a name, and a url that ends with its number")
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Raises msgspec.ValidationError."""
+        return msgspec.convert(data, cls)
+
     @property
     def id(self) -> int:
         found = _ID.search(self.url)
@@ -36,6 +48,25 @@ class Person(msgspec.Struct, frozen=True):
         """Raises ValueError for a measure that is no number."""
         birth_year = None if self.birth_year == "unknown" else self.birth_year
         return self.id, self.name, _measure(self.height), _measure(self.mass), birth_year, self.edited
+
+
+_UPSERT = """
+    INSERT INTO people (id, name, height_cm, mass_kg, birth_year, edited) VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (id) DO UPDATE SET
+        name = EXCLUDED.name, height_cm = EXCLUDED.height_cm, mass_kg = EXCLUDED.mass_kg,
+        birth_year = EXCLUDED.birth_year, edited = EXCLUDED.edited, updated_at = now()
+    WHERE people.edited <= EXCLUDED.edited -- a letter that is replayed late changes nothing newer
+"""
+
+
+def upsert_into(database: Database) -> Upsert:
+    """All rows in one transaction."""
+
+    def upsert(rows: Sequence[Row]) -> None:
+        with database.transaction() as connection, connection.cursor() as cursor:
+            cursor.executemany(_UPSERT, rows)
+
+    return upsert
 
 
 def _measure(text: str) -> Decimal | None:

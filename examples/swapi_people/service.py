@@ -1,36 +1,19 @@
-"""People into the database, a hundred at a time. Run it with `keepfast run examples.swapi_people.service:app`."""
+"""People into the database, a hundred at a time, with `App` instead of the runner of consumer.py. Run it with
+`keepfast run examples.swapi_people.service:app`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from examples.database import Database, Lifespan
-from examples.swapi_people.people import Person
+from examples.swapi_people.people import Person, Row, Upsert, upsert_into
 from keepfast import App, BatchError, BatchPolicy
 
 TOPIC = "swapi.people.v1"
-
-_UPSERT = """
-    INSERT INTO people (id, name, height_cm, mass_kg, birth_year, edited) VALUES (%s, %s, %s, %s, %s, %s)
-    ON CONFLICT (id) DO UPDATE SET
-        name = EXCLUDED.name, height_cm = EXCLUDED.height_cm, mass_kg = EXCLUDED.mass_kg,
-        birth_year = EXCLUDED.birth_year, edited = EXCLUDED.edited, updated_at = now()
-    WHERE people.edited <= EXCLUDED.edited -- a letter that is replayed late changes nothing newer
-"""
-
-Row = tuple[object, ...]
-Upsert = Callable[[Sequence[Row]], None]
-
-
-def upsert_into(database: Database) -> Upsert:
-    def upsert(rows: Sequence[Row]) -> None:
-        with database.transaction() as connection, connection.cursor() as cursor:
-            cursor.executemany(_UPSERT, rows)
-
-    return upsert
-
+GROUP = "swapi.people_batches.v1"
 
 database = Database(os.environ.get("DATABASE_URL", "postgresql://localhost/swapi"))
 
@@ -47,7 +30,7 @@ def make_app(upsert: Upsert, lifespan: Lifespan | None = None) -> App:
 
     @app.consumer(
         TOPIC,
-        group="swapi.people.v1",
+        group=GROUP,
         batch=BatchPolicy(size=100, wait_s=0.2),
         atomic=True,  # one transaction: a row that the database refuses is found by bisection, only it is dead-lettered
         idempotent=True,

@@ -10,9 +10,10 @@ import httpx
 import psycopg
 import pytest
 
+from examples.swapi_people import consumer
 from examples.swapi_people.flow import fetch, people
-from examples.swapi_people.people import Person
-from examples.swapi_people.service import TOPIC, Row, make_app
+from examples.swapi_people.people import Person, Row
+from examples.swapi_people.service import TOPIC, make_app
 from examples.swapi_people.story import POISON, person
 from keepfast.runner import RetryConfig
 from keepfast.testing.harness import Harness, harness
@@ -99,6 +100,27 @@ def test_only_the_bad_ones_of_a_batch_are_dead_lettered() -> None:
         (POISON["a list"], "SCHEMA_INVALID"),
         (POISON["no url"], "MISSING_REQUIRED_FIELD"),
     }
+
+
+def test_the_runner_ends_each_record_as_the_batches_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table()
+    monkeypatch.setattr(consumer, "upsert", table.upsert)
+
+    async def story() -> Harness:
+        async with harness(consumer.runner, partitions=1) as h:
+            for value in [*(json.dumps(person(number)).encode() for number in (1, 13, 57, 101, 2)), *POISON.values()]:
+                await h.send(TOPIC, value, settle=False)
+            await h.settle()
+            return h
+
+    h = asyncio.run(story())
+    assert set(table.rows) == {1, 2}
+    assert [(letter.error_type, letter.retry_count) for letter in h.dead][:3] == [
+        ("CheckViolation", 0),
+        ("ValueError", 0),
+        ("ValidationError", 0),
+    ]
+    assert len(h.dead) == 3 + len(POISON)
 
 
 def test_the_same_people_again_change_nothing() -> None:

@@ -17,7 +17,9 @@ from types import ModuleType
 from typing import Any, Final
 
 VARIABLE: Final = "BROKEN_BY"
-"""Without our prefix, which tests remove. In the environment: the module of a break and its name, `tests.audit.breaks.errors:network_errors_are_final`."""
+"""In the environment: the module of a break and its name, `tests.audit.breaks.errors:network_errors_are_final`. It does
+not begin with KEEPFAST_: some tests remove such variables from the processes that they start.
+"""
 
 
 @dataclass(frozen=True, slots=True)

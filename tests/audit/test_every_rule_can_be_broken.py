@@ -60,7 +60,14 @@ ROOT_USER = _docker("USER 1000:1000\n", "")
 LARGE_BASE = _docker("python:3.13-slim", "python:3.13")
 ALL_AT_ONCE = _docker("COPY pyproject.toml ./\n", "COPY . ./\n")
 
+
+def _profile(name: str) -> Difference:
+    return {"options": {"retry": name}, "environ": {f"KEEPFAST_RETRY_PROFILES_{name.upper()}_MAX_RETRIES": "1"}}
+
+
 BREAKS: dict[str, Difference] = {
+    "spring:retry.2": _profile("financial"),
+    "spring:retry.3": _profile("notification"),
     "standard:1.1.1.1": _rule(ConnectionRefusedError, "non-retryable"),
     "standard:1.1.1.2": _rule("http:503", "non-retryable"),
     "standard:1.1.1.3": _rule("http:429", "discard"),
@@ -215,7 +222,7 @@ NEVER_BROKEN = {
     *("standard:2.2", "pattern:letters.2", "fraud:envelope", "spring:dlt.2"),  # forms of letters
     *("fraud:decision.1", "fraud:decision.3", "spring:groups.3", "pattern:package.3"),  # names and layouts
     *("standard:2.3.2", "standard:4.1.3", "pattern:limits.5", "pattern:high.1"),  # a spool
-    *("pattern:limits.6", "pattern:medium.1", "fraud:errors.3", "fraud:errors.5"),
+    *("pattern:limits.6", "pattern:medium.1", "fraud:errors.3", "fraud:errors.5", "spring:retry.1", "spring:retry.4"),
     # Settings that would break these are refused before anything is looked at.
     *("standard:3.2.3", "standard:4.2.3"),
     # Nothing that an app could show.
@@ -287,6 +294,17 @@ def test_what_a_stage_says_holds_only_if_the_image_begins_with_it(
 def test_a_shell_in_a_list_is_a_shell(entry: str, status: str, tmp_path: Path) -> None:
     difference = _docker('["shop-consumer"]', entry)
     assert status_of(LOOKED_AT["pattern:docker.9"], tmp_path, **difference) == status
+
+
+@pytest.mark.parametrize("rule", ["docker.5", "docker.10"])
+def test_the_port_is_that_which_takes_effect(rule: str, tmp_path: Path) -> None:
+    clause, moved = LOOKED_AT[f"pattern:{rule}"], {"HEALTH_CHECK_PORT": "9090"}
+    assert status_of(clause, tmp_path, environ=moved) == "failed"
+    assert status_of(clause, tmp_path, files={"keepfast.toml": "[health]\nport = 9090\n"}) == "failed"
+    elsewhere = {"files": {"keepfast.toml": None, "Dockerfile": DOCKERFILE.replace("8080", "9090")}}
+    assert status_of(clause, tmp_path, environ=moved, **elsewhere) == "passed"
+    inside = DOCKERFILE.replace("8080", "9090").replace("USER", "ENV HEALTH_CHECK_PORT=9090\nUSER")
+    assert status_of(clause, tmp_path, files={"Dockerfile": inside}) == "passed"
 
 
 def test_the_good_app_breaks_none(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ APPS = sorted(
 RUNNER = "institution_enhancement.flows.consumer"
 
 
-def test_there_are_six() -> None:
-    assert len({*APPS, RUNNER}) == 6
+def test_there_are_seven() -> None:
+    assert len({*APPS, RUNNER}) == 7
     assert "examples.card_fraud.service" in APPS
 
 

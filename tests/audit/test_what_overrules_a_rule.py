@@ -65,9 +65,13 @@ OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
     ("spring:dlt.2", CHOSEN_BY_NAME, {}),
     ("spring:groups.3", CHOSEN_BY_NAME, {}),
     ("fraud:errors.5", 3, {}),
+    ("spring:retry.1", CHOSEN_BY_NAME, {"environ": {"RETRY_MAX_RETRIES": "7"}}),
     ("spring:rebalance", 7, {"options": {"assignor": "range"}}),
 ]
 PASSED: list[tuple[str, Mapping[str, Any]]] = [
+    ("spring:retry.1", {}),
+    ("spring:retry.2", {"options": {"retry": "financial"}}),
+    ("spring:retry.4", {"environ": {"KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "0"}}),
     ("standard:1.1.2.5", EVERYTHING),
     ("standard:1.2.3.1", RATED),
     ("standard:1.2.3.2", RATED),

@@ -19,6 +19,7 @@ mutations of the code prove that they do (`tests/audit/breaks`).
 
 - **guaranteed**: by the engine, for every app.
 - **not checkable**: an app does not show whether it complies; `keepfast check` says so and never calls it kept.
+- **tried**: `keepfast check app:app` classifies errors as the app would, its own rules included.
 - **checked**: `keepfast check app:app` reports whether an app complies, and what to do
   ([how](../decisions/0030-what-check-holds-an-app-to.md)). `tests/audit` has an app that violates it, or one that
   chooses otherwise and is overruled.
@@ -48,7 +49,8 @@ def _counts() -> str:
     ways = Counter(map(_way, CLAUSES))
     trials = sum(map(len, BREAKS.values()))
     return (
-        f"{len(CLAUSES)} rules: {ways['guaranteed']} guaranteed, {ways['checked']} checked, {ways['not checkable']} not"
+        f"{len(CLAUSES)} rules: {ways['guaranteed']} guaranteed, {ways['checked']} checked, {ways['tried']}"
+        f" tried, {ways['not checkable']} not"
         f" checkable. The code behind them is tried by {trials} breaks of {len(BREAKS)} pieces of evidence"
         " (`make test-breaks`)."
     )
@@ -57,7 +59,9 @@ def _counts() -> str:
 def _way(clause: Clause) -> str:
     if clause.check is None:
         return "guaranteed"
-    return "not checkable" if clause.check in UNSEEN else "checked"
+    if clause.check in UNSEEN:
+        return "not checkable"
+    return "tried" if clause.is_tried else "checked"
 
 
 def _row(clause: Clause) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepfast.audit.clause import Check, Finding, failed, overruled, passed, per_consumer
+from keepfast.audit.clause import Check, Finding, failed, overruled, passed, per_consumer, trial
 from keepfast.audit.decisions import BUSINESS_ERRORS, CHOSEN_BY_NAME, UNKNOWN_ERRORS
 from keepfast.audit.subject import AuditedConsumer
 from keepfast.classify.classification import classify_class, classify_key
@@ -13,12 +13,12 @@ ErrorKey = type[BaseException] | str
 
 def retried(*errors: ErrorKey) -> Check:
     """All of these are retried."""
-    return per_consumer(lambda one: _all_are(one, "retryable", errors))
+    return trial(lambda one: _all_are(one, "retryable", errors))
 
 
 def final(*errors: ErrorKey) -> Check:
     """None of these is retried, and all of them are dead-lettered."""
-    return per_consumer(lambda one: _all_are(one, "non-retryable", errors))
+    return trial(lambda one: _all_are(one, "non-retryable", errors))
 
 
 def _all_are(one: AuditedConsumer, kind: str, errors: tuple[ErrorKey, ...]) -> Finding:
@@ -42,7 +42,7 @@ def _named(error: ErrorKey) -> str:
     return error if isinstance(error, str) else error.__name__
 
 
-@per_consumer
+@trial
 def not_found(one: AuditedConsumer) -> Finding:
     kind = _kind(one, "http:404")
     if kind in {"retryable", "non-retryable"}:
@@ -50,7 +50,7 @@ def not_found(one: AuditedConsumer) -> Finding:
     return failed(f"http:404 is {kind}.", "Set not_found=…: `final`, or `retry` if the resource may still appear.")
 
 
-@per_consumer
+@trial
 def business_errors(one: AuditedConsumer) -> Finding:
     kind = _kind(one, "sqlstate:23505")
     if kind == "retryable":
@@ -58,7 +58,7 @@ def business_errors(one: AuditedConsumer) -> Finding:
     return _all_are(one, "non-retryable", ("sqlstate:23505",))
 
 
-@per_consumer
+@trial
 def decode_errors(one: AuditedConsumer) -> Finding:
     if _kind(one, DecodeError) == "discard":
         return overruled(CHOSEN_BY_NAME, "Undecodable records are discarded and logged, as in the loop article.")

@@ -21,9 +21,7 @@ def in_dockerfile(check: Callable[[list[str]], Finding]) -> Check:
     """Check the Dockerfile, if there is one; `container` reports a missing one."""
 
     def check_subject(subject: Subject) -> Finding:
-        if subject.dockerfile is None:
-            return not_applicable("There is no Dockerfile." if subject.folder is not None else NO_FOLDER)
-        return check(subject.dockerfile)
+        return _no_dockerfile(subject) if subject.dockerfile is None else check(subject.dockerfile)
 
     return per_app(check_subject)
 
@@ -85,11 +83,29 @@ def uid_1000(lines: list[str]) -> Finding:
     return failed("It does not run with uid 1000.", "Create a user with that uid, and add USER 1000:1000.")
 
 
-@in_dockerfile
-def health_check(lines: list[str]) -> Finding:
-    if "/health" in (_last_value(lines, "HEALTHCHECK") or ""):
-        return passed("HEALTHCHECK requests /health.")
-    return failed("No HEALTHCHECK requests /health.", _SEE_TEMPLATE)
+@per_app
+def health_check(subject: Subject) -> Finding:
+    if subject.dockerfile is None:
+        return _no_dockerfile(subject)
+    check, port = _last_value(subject.dockerfile, "HEALTHCHECK") or "", _port(subject)
+    if "/health" not in check:
+        return failed("No HEALTHCHECK requests /health.", _SEE_TEMPLATE)
+    asked = re.search(r":(\d+)/health", check)
+    if asked and asked[1] != port:
+        return failed(
+            f"HEALTHCHECK requests port {asked[1]}, and health is on port {port}.", "Use the port of HEALTH_CHECK_PORT."
+        )
+    return passed("HEALTHCHECK requests /health.")
+
+
+def _no_dockerfile(subject: Subject) -> Finding:
+    return not_applicable("There is no Dockerfile." if subject.folder is not None else NO_FOLDER)
+
+
+def _port(subject: Subject) -> str:
+    """The port of health that takes effect in the container: the image's variable, or the setting."""
+    own = re.search(r"(?im)^ENV\b.*\bHEALTH_CHECK_PORT[= ]\"?(\d+)", "\n".join(subject.dockerfile or ()))
+    return own[1] if own else str(subject.settings.health.port)
 
 
 @in_dockerfile
@@ -101,11 +117,14 @@ def health_timings(lines: list[str]) -> Finding:
     return failed(f"The HEALTHCHECK has no {' '.join(wrong)}.", _SEE_TEMPLATE)
 
 
-@in_dockerfile
-def port_exposed(lines: list[str]) -> Finding:
-    if _last_value(lines, "EXPOSE"):
-        return passed("The port of health and metrics is exposed.")
-    return failed("The port of health and metrics is not exposed.", "Add EXPOSE 8080.")
+@per_app
+def port_exposed(subject: Subject) -> Finding:
+    if subject.dockerfile is None:
+        return _no_dockerfile(subject)
+    ports, port = _last_value(subject.dockerfile, "EXPOSE") or "", _port(subject)
+    if "$" in ports or port in re.findall(r"\d+", ports):
+        return passed(f"The port of health and metrics is exposed: {ports}.")
+    return failed(f"The port of health and metrics, {port}, is not exposed.", f"Add EXPOSE {port}.")
 
 
 @in_dockerfile

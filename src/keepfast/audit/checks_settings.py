@@ -5,12 +5,14 @@ from __future__ import annotations
 from keepfast.audit.checks_hooks import OWN_SERVER
 from keepfast.audit.clause import Check, Finding, failed, not_applicable, overruled, passed, per_app, per_consumer
 from keepfast.audit.decisions import (
+    CHOSEN_BY_NAME,
     GUARDS,
     HEARTBEAT_AT_A_THIRD,
     JITTER_AFTER_THE_CAP,
     RETRY_SUM_WARNS,
 )
 from keepfast.audit.subject import AuditedConsumer, Subject
+from keepfast.core.alerts import TopicKind
 from keepfast.core.fields import floor_of
 from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import RetryPolicy, TimingPolicy
@@ -43,15 +45,57 @@ def dead_lettered_after_retries(one: AuditedConsumer) -> Finding:
 @per_consumer
 def standard_retries(one: AuditedConsumer) -> Finding:
     retry = one.own.retry
-    named = {name: RetryPolicy(**options) for name, options in PROFILES.items()}  # type: ignore[arg-type] # a table of policies
+    named = {name: _profile(name) for name in PROFILES}
     for name, policy in {**named, "unlimited": RetryPolicy(max_retries=None)}.items():
         if retry == policy:
             return passed(f"The retry policy is the profile {name}.")
     return failed(
-        f"The retry policy is the app's own: {retry.max_retries} retries, {retry.initial_delay_ms:g} to"
-        f" {retry.max_delay_ms:g} ms.",
+        f"The retry policy is the app's own: {_shown(retry)}.",
         "Use the defaults (3 retries, 1 s to 30 s) or a profile, or document why not.",
     )
+
+
+def _profile(name: str) -> RetryPolicy:
+    return RetryPolicy(**PROFILES[name])  # type: ignore[arg-type] # a table of policies
+
+
+def retries_of(kind: TopicKind) -> Check:
+    """Topics of this kind are retried as its profile says, with the values that take effect."""
+
+    def check(one: AuditedConsumer) -> Finding:
+        own, expected = one.own.retry, _profile(kind)
+        if one.own.alerts.kind != kind:
+            return not_applicable(f"alerts.kind is {one.own.alerts.kind or 'other'}; retry={kind!r} sets it.")
+        if own == expected:
+            return passed(f"The retry policy is the profile {kind}.")
+        return failed(
+            f"A {kind} topic has {_shown(own)}, not {_shown(expected)}.",
+            f"Use retry={kind!r}, and remove the settings that change it.",
+        )
+
+    return per_consumer(check)
+
+
+@per_consumer
+def retries_by_default(one: AuditedConsumer) -> Finding:
+    own = one.own.retry
+    if one.own.alerts.kind in ("financial", "notification"):
+        return not_applicable(f"alerts.kind is {one.own.alerts.kind}.")
+    if own in (_profile("default"), _profile("none")):
+        return passed(f"{_shown(own)}.".capitalize())
+    return overruled(CHOSEN_BY_NAME, f"The app's own retry policy: {_shown(own)}.")
+
+
+@per_consumer
+def no_retries(one: AuditedConsumer) -> Finding:
+    if one.own.retry.max_retries == 0:
+        return passed("max_retries is 0.")
+    return not_applicable('The consumer retries. For one that a schedule triggers again, use retry="none".')
+
+
+def _shown(retry: RetryPolicy) -> str:
+    count = "retries without limit" if retry.max_retries is None else f"{retry.max_retries} retries"
+    return f"{count}, {retry.initial_delay_ms:g} to {retry.max_delay_ms:g} ms"
 
 
 @per_consumer

@@ -57,6 +57,10 @@ class Clause:
     check: Check | None = None
 
     @property
+    def is_tried(self) -> bool:
+        return self.check in TRIALS
+
+    @property
     def document(self) -> str:
         return self.id.partition(":")[0]
 
@@ -67,6 +71,8 @@ class Clause:
 
 UNSEEN: Final[set[Check]] = set()
 """Checks that can see nothing of an app."""
+TRIALS: Final[set[Check]] = set()
+"""Checks that try what an app does, such as how it classifies an error; the others look at its settings and files."""
 
 
 def must(id_: str, text: str, check: Check | None = None) -> Clause:
@@ -106,6 +112,13 @@ def per_consumer(check: Callable[[AuditedConsumer], Finding]) -> Check:
 def per_app(check: Callable[[Subject], Finding]) -> Check:
     """Check the app as a whole."""
     return lambda subject: (check(subject),)
+
+
+def trial(check: Callable[[AuditedConsumer], Finding]) -> Check:
+    """Try every consumer."""
+    tried = per_consumer(check)
+    TRIALS.add(tried)
+    return tried
 
 
 def not_checkable(reason: str) -> Check:

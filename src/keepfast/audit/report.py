@@ -69,14 +69,20 @@ def exit_code(results: Iterable[Result], *, strict: bool) -> int:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """`61 passed, 80 guaranteed by keepfast, …`; violated rules by level."""
+    """`61 passed (16 by trial), 80 guaranteed by keepfast, …`; violated rules by level."""
     violated = {level: sum(r.status == "failed" and r.clause.level == level for r in results) for level in LEVELS}
     parts = [f"{count} {level.upper()} rule{'s' * (count != 1)} violated" for level, count in violated.items() if count]
     for status, text in STATUS_TEXTS.items():
         found = [result for result in results if result.status == status]
-        decisions = f" ({', '.join(_decisions(found))})" if status == "overruled" else ""
-        parts += [f"{len(found)} {text}{decisions}"] if found else []
+        parts += [f"{len(found)} {text}{_detail(status, found)}"] if found else []
     return ", ".join(parts) + "."
+
+
+def _detail(status: str, results: Sequence[Result]) -> str:
+    tried = sum(one.clause.is_tried for one in results)
+    if status == "passed" and tried:
+        return f" ({tried} by trial)"
+    return f" ({', '.join(_decisions(results))})" if status == "overruled" else ""
 
 
 def _decisions(results: Iterable[Result]) -> list[str]:

@@ -30,9 +30,9 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     "not applicable": ("n/a", "bright_black"),
 }
 
+RULES: Final = "docs/reference/rules.md has every rule in words, docs/decisions what overrules some."
 NEXT_STEPS: Final = """
-A violated MUST fails the check, a violated SHOULD is a warning (--strict: both fail). --all shows every rule;
-docs/reference/rules.md explains them.
+A violated MUST fails the check, a violated SHOULD is a warning (--strict: both fail). --all shows every rule.
 To overrule a rule for this app, record why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
 
 
@@ -71,7 +71,9 @@ def check(
     A rule is passed, failed (with a fix), guaranteed by keepfast for every app, overruled by a decision record, not
     checkable because an app does not show it (a runbook, tests of its own), or not applicable, as rules about a
     KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated SHOULD is a warning, unless
-    --strict is set. Rules that are violated for one reason are shown together; docs/reference/rules.md has each.
+    --strict is set. `by trial` counts rules for which errors were classified as the app would; the others are looked up
+    in the values that take effect (variables, profiles and files included). Rules that are violated for one reason are
+    shown together; docs/reference/rules.md has each.
 
     To overrule a rule for this app, record why in docs/decisions (or docs/adr), with `Overrules: standard:9.3.3`.
 
@@ -169,6 +171,7 @@ def _show(results: Sequence[Result], schemas: Sequence[SchemaFinding], *, show_a
     if groups:
         click.echo("")
     click.echo(summary(results))
+    click.echo(RULES)
     if any(one.status == "failed" for one in results):
         click.echo(NEXT_STEPS)
     _show_schemas(schemas)
