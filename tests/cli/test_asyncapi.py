@@ -87,6 +87,8 @@ def documents() -> dict[str, dict[str, Any]]:
     for name in EXAMPLES:
         app = importlib.import_module(f"examples.{name}.service").app
         found[name] = document(app, app.settings(environ={}, cwd=NOWHERE))
+    runner = importlib.import_module("examples.swapi_people.consumer").runner
+    found["a runner"] = document(runner, runner.settings(environ={}, cwd=NOWHERE))
     return found
 
 

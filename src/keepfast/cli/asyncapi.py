@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from keepfast.app import App
 from keepfast.app.assembly import decoding_of
 from keepfast.app.options import Consumer
-from keepfast.cli.app_loader import load_app
+from keepfast.cli.app_loader import load_app_or_runner
 from keepfast.cli.errors import report_errors
 from keepfast.core.names import expand
 from keepfast.core.schemas import AnySchema, CloudEvents, Protobuf
@@ -23,6 +23,7 @@ from keepfast.decode.annotation import element_of, members_of
 from keepfast.decode.choice import Decoding
 from keepfast.decode.fields import holds_pydantic
 from keepfast.decode.schemas import is_message
+from keepfast.runner import KafkaConsumerRunner
 from keepfast.settings import ConsumerSettings, Settings
 
 VERSION: Final = "3.0.0"
@@ -59,7 +60,8 @@ def asyncapi(target: str, output: Path | None, *, debug: bool) -> None:
     """Print the AsyncAPI 3.0 document of an app, as JSON: its topics, what it reads from them and what they hold.
 
     Types of handlers become schemas; dead-letter and retry topics are channels, too. What handlers send is known for
-    topics that are declared with app.schema. It connects to no broker.
+    topics that are declared with app.schema. It connects to no broker. Of a KafkaConsumerRunner, consumer_factory is
+    called, and the schema is that of the class whose method message_factory is.
 
     \b
       keepfast asyncapi app:app
@@ -68,7 +70,7 @@ def asyncapi(target: str, output: Path | None, *, debug: bool) -> None:
     Exit codes: 0 printed, 2 the app cannot be loaded or its settings are invalid.
     """
     with report_errors(debug=debug):
-        app = load_app(target, cwd=Path.cwd())
+        app = load_app_or_runner(target, cwd=Path.cwd())
         text = json.dumps(document(app, app.settings()), indent=2, ensure_ascii=False)
         if output is None:
             click.echo(text)
@@ -76,13 +78,16 @@ def asyncapi(target: str, output: Path | None, *, debug: bool) -> None:
             output.write_text(f"{text}\n", encoding="utf-8")
 
 
-def document(app: App, settings: Settings) -> dict[str, Any]:
+def document(app: App | KafkaConsumerRunner, settings: Settings) -> dict[str, Any]:
     """The whole document. Raises ConfigError for an annotation that no schema describes."""
     made = _Document()
-    for consumer in app.chosen():
-        made.add(consumer, settings.consumers[consumer.name], decoding_of(consumer, settings))
-    for topic, schema in app.schemas.items():
-        made.sends(expand(topic, {"env": settings.app.env}), schema)
+    if isinstance(app, App):
+        for consumer in app.chosen():
+            made.add(_handler(consumer, settings), settings.consumers[consumer.name])
+        for topic, schema in app.schemas.items():
+            made.sends(expand(topic, {"env": settings.app.env}), schema)
+    else:
+        made.add(_handler_of_runner(app), settings.consumers[app.blueprint.name])
     secure = settings.kafka.security_protocol != "PLAINTEXT"
     protocol = "kafka-secure" if secure else "kafka"
     return {
@@ -99,6 +104,39 @@ def document(app: App, settings: Settings) -> dict[str, Any]:
     }
 
 
+class _Handler(NamedTuple):
+    """What takes the records of a consumer; `letters` is False if a hook of the user's writes them."""
+
+    name: str
+    function: object
+    annotation: Any
+    decoding: Decoding | None = None
+    letters: bool = True
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def message(self, topic: str) -> tuple[Any, AnySchema | None]:
+        """The type and the schema of a topic's values."""
+        if self.decoding is None:
+            return self.annotation, None
+        return self.decoding.models.get(topic, self.annotation), self.decoding.schema_of(topic)
+
+
+def _handler(consumer: Consumer, settings: Settings) -> _Handler:
+    shape = consumer.shape
+    annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
+    return _Handler(consumer.name, consumer.function, annotation, decoding_of(consumer, settings))
+
+
+def _handler_of_runner(runner: KafkaConsumerRunner) -> _Handler:
+    made_by = getattr(runner.blueprint.message_factory, "__self__", None)
+    annotation = made_by if isinstance(made_by, type) else dict[str, Any]
+    letters = "dlq_publisher" not in runner.hooks
+    return _Handler(runner.blueprint.name, runner.blueprint.process_message, annotation, letters=letters)
+
+
 class _Document:
     """The parts of a document, while consumers are added."""
 
@@ -108,37 +146,34 @@ class _Document:
         self.messages: dict[str, Any] = {}
         self.schemas: dict[str, Any] = {}
 
-    def add(self, consumer: Consumer, own: ConsumerSettings, decoding: Decoding) -> None:
-        shape = consumer.shape
-        annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
+    def add(self, handler: _Handler, own: ConsumerSettings) -> None:
         for topic in own.topics:
-            name = consumer.name if len(own.topics) == 1 else f"{consumer.name}.{topic}"
-            message = self._message(topic, decoding.models.get(topic, annotation), decoding.schema_of(topic))
-            self._receives(name, consumer, own, topic, message)
+            name = handler.name if len(own.topics) == 1 else f"{handler.name}.{topic}"
+            message = self._message(topic, *handler.message(topic))
+            self._receives(name, handler, own, topic, message)
             for retry_topic in own.retry_topics.topics(topic, own.group):
                 self._operation(f"{name}.to.{retry_topic}", "send", retry_topic, message)
-                self._receives(f"{name}.from.{retry_topic}", consumer, own, retry_topic, message)
-            letters = own.dead_letter_topics[topic]
-            letter = message if own.dead_letter.format == "headers" else self._letter()
-            self._operation(f"{name}.dead-letters", "send", letters, letter)
+                self._receives(f"{name}.from.{retry_topic}", handler, own, retry_topic, message)
+            if handler.letters:
+                letter = message if own.dead_letter.format == "headers" else self._letter()
+                self._operation(f"{name}.dead-letters", "send", own.dead_letter_topics[topic], letter)
         if own.pattern is not None:
-            key = f"{consumer.name}.pattern"
+            key = f"{handler.name}.pattern"
             self.channels[key] = {"address": None, "description": f"Topics whose names match {own.pattern}"}
-            self._describe(key, consumer, own, key, self._message(key, annotation, decoding.schema))
+            self._describe(key, handler, own, key, self._message(key, *handler.message(key)))
 
     def sends(self, topic: str, schema: AnySchema) -> None:
         """What the app declares to send; a topic that it only reads is there already."""
         if topic not in self.channels:
             self._operation(f"send.{topic}", "send", topic, self._message(topic, dict[str, Any], schema))
 
-    def _receives(self, name: str, consumer: Consumer, own: ConsumerSettings, topic: str, message: str) -> None:
+    def _receives(self, name: str, handler: _Handler, own: ConsumerSettings, topic: str, message: str) -> None:
         self._channel(topic, message)
-        self._describe(name, consumer, own, topic, message)
+        self._describe(name, handler, own, topic, message)
 
-    def _describe(self, name: str, consumer: Consumer, own: ConsumerSettings, key: str, message: str) -> None:
+    def _describe(self, name: str, handler: _Handler, own: ConsumerSettings, key: str, message: str) -> None:
         self.channels[key].setdefault("messages", {})[message] = {"$ref": f"#/components/messages/{message}"}
-        summary = (inspect.getdoc(consumer.function) or "").partition("\n")[0]
-        group = {"groupId": {"type": "string", "enum": [own.group]}, **BINDING}
+        group, summary = {"groupId": {"type": "string", "enum": [own.group]}, **BINDING}, handler.summary
         made = self._reference("receive", key, message)
         self.operations[_key(name)] = made | ({"summary": summary} if summary else {}) | {"bindings": {"kafka": group}}
 

@@ -43,6 +43,7 @@ class Blueprint:
     producer_factory: Callable[[], Any] | None
     hooks: Callable[[Deserialise | None], Hooks]
     """Makes the hooks for a consumer that deserialises values by itself, or for one that does not."""
+    message_factory: Callable[[Any], Any] | None
     process_message: Callable[[Any], Any]
     dlq_publisher: DlqPublisher | None
     name: str

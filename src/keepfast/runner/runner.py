@@ -108,6 +108,7 @@ class KafkaConsumerRunner:
                 logger=logger,
                 one_at_a_time=concurrency == 1,
             ),
+            message_factory=message_factory,
             process_message=process_message,
             dlq_publisher=dlq_publisher,
             name=name,
