@@ -50,7 +50,7 @@ class TimeoutWorker:
         while not self._stopped.wait(self._every_s):
             try:
                 self.end_overdue()
-            except Exception:  # the database or the broker is away: they are overdue the next time, too
+            except Exception:  # the database or the broker is unavailable: they are overdue the next time, too
                 logger.exception("overdue_deals_wait")
 
     def end_overdue(self) -> None:

@@ -112,7 +112,7 @@ def expect_timeouts(account: Account) -> None:
 
 
 def let_deals_time_out(stage: Stage, service: Process, database: str) -> None:
-    """Two that are due in a second; then the owner of one wants the money all the same."""
+    """Two that are due in a second; then a payout of one is requested."""
     for deal in OVERDUE:
         created = json.loads(command(deal, "DEAL_CREATED")) | {"timeout_s": 1}
         stage.send("deal.events", [(deal, json.dumps(created).encode())])

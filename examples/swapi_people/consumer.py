@@ -32,7 +32,7 @@ def process_message(person: Person) -> dict[str, Any]:
         row = person.row
     except ValueError as error:
         return {"success": False, "error": error}  # final, as all ValueErrors are
-    upsert([row])  # what it raises is classified: a refused row is final, a database that is away is not
+    upsert([row])  # what it raises is classified: a refused row is final, an unavailable database is not
     return {"success": True, "error": None}
 
 
