@@ -71,9 +71,8 @@ def check(
     A rule is passed, failed (with a fix), guaranteed by keepfast for every app, overruled by a decision record, not
     checkable because an app does not show it (a runbook, tests of its own), or not applicable, as rules about a
     KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated SHOULD is a warning, unless
-    --strict is set. `by trial` counts rules for which errors were classified as the app would; the others are looked up
-    in the values that take effect (variables, profiles and files included). Rules that are violated for one reason are
-    shown together; docs/reference/rules.md has each.
+    --strict is set. `by trial`: errors were classified as the app would; the other rules are looked up in the values
+    that take effect. Rules violated for one reason are shown together; docs/reference/rules.md has each.
 
     To overrule a rule for this app, record why in docs/decisions (or docs/adr), with `Overrules: standard:9.3.3`.
 
