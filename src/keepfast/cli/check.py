@@ -72,9 +72,8 @@ def check(
     checkable because an app does not show it (a runbook, tests of its own), or not applicable, as rules about a
     KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated SHOULD is a warning, unless
     --strict is set. `by trial`: errors were classified as the app would; the other rules are looked up in the values
-    that take effect. Rules violated for one reason are shown together; docs/reference/rules.md has each.
-
-    To overrule a rule for this app, record why in docs/decisions (or docs/adr), with `Overrules: standard:9.3.3`.
+    that take effect. docs/reference/rules.md has each. To overrule one for this app, record why in docs/decisions (or
+    docs/adr), with `Overrules: standard:9.3.3`.
 
     \b
     A rule id is the document and the section, such as standard:5.1.4. The documents:
