@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -14,6 +14,7 @@ from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.config import Connection, Producing, Properties, sink_properties
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, sink_error
 from keepfast.kafka.producer_worker import produce
+from keepfast.kafka.sink import receipt
 
 REQUEST_TIMEOUT_S: Final = 30.0
 TRANSACTION_TIMEOUT_MS: Final = 15_000
@@ -73,11 +74,8 @@ class TransactionalSink:
 
     def _produce(self, record: Outgoing, number: int, answers: list[Receipt | SinkError | None]) -> None:
         def delivered(error: KafkaError | None, message: confluent_kafka.Message) -> None:
-            if error is not None:
-                answers[number] = sink_error(f"send to {record.topic}", error)
-            else:
-                place = cast(int, message.partition()), cast(int, message.offset())
-                answers[number] = Receipt(record.topic, *place)
+            sent = receipt(record.topic, message) if error is None else sink_error(f"send to {record.topic}", error)
+            answers[number] = sent
 
         while True:
             try:
