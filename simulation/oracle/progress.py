@@ -181,6 +181,9 @@ class ProgressRules:
                     )
                 elif records.exists(entry.offset) and not (entry.excused or (cover and entry.offset in cover)):
                     left.append(f"record {entry.number} ({place} offset {entry.offset}) is finished, and not committed")
+            log = self._broker.log(place)
+            if cover and log is not None and cover.offset < log.end and not log.has(cover.offset):
+                left.append(f"{place} is committed at {cover.offset}, and only markers lie below its end {log.end}")
         return left
 
 

@@ -9,10 +9,12 @@ from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ledger import Ledger
 from keepfast.core.ports import Position
+from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition
 from keepfast.engine import commits
 from keepfast.engine.commits import Committer, Refusals
 from keepfast.engine.forwarding import ForwardedRecord, Forwarder
+from keepfast.engine.intake import Intake
 from keepfast.engine.rebalance import Assignment
 from simulation.plants.plant import Patch, plant
 
@@ -50,6 +52,30 @@ def p22_stops_committing_at_a_gap(patch: Patch) -> None:
         return honest
 
     before = patch.set(Ledger, "watermark", watermark)
+
+
+@plant
+def commits_the_end_past_a_record_that_is_not_finished(patch: Patch) -> None:
+    def completion(self: Ledger) -> CompletionMap:
+        honest: CompletionMap = before(self)
+        return CompletionMap(self._end) if self._end > max(0, self.last + 1) else honest
+
+    before = patch.set(Ledger, "completion", completion)
+
+
+@plant
+def takes_the_end_for_reached_although_records_were_dropped(patch: Patch) -> None:
+    def reached(self: Intake, place: TopicPartition, end: int) -> None:
+        partition = self._ownership.get(place)
+        if partition is not None:
+            self._reach(partition, end)
+
+    patch.set(Intake, "reached", reached)
+
+
+@plant
+def stops_committing_before_a_marker_at_the_end(patch: Patch) -> None:
+    patch.set(Committer, "reached_end", lambda *_: None)
 
 
 @plant

@@ -67,6 +67,11 @@ def names_the_retry_topic_in_the_letter(patch: Patch) -> None:
 
 
 @plant
+def commits_the_end_past_records_that_are_not_due(patch: Patch) -> None:
+    patch.set(DelayedRecords, "keeps_end", lambda *_: False)
+
+
+@plant
 def resets_the_attempts_after_each_move(patch: Patch) -> None:
     def no_past(self: Any, *given: Any) -> None:
         before(self, *given)

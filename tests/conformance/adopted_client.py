@@ -17,6 +17,7 @@ class AdoptedBackend(RealBackend):
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
+                "enable.partition.eof": True,  # without it, ends are not reported
                 "isolation.level": "read_committed",
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": 3_000,

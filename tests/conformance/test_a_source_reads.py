@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from keepfast.core.errors import Fault, SourceError
@@ -91,6 +93,39 @@ def test_markers_and_aborted_transactions_are_gaps(backend: Backend, place: Topi
     assert offsets == sorted(offsets)
     assert offsets[:2] == [0, 1]
     assert offsets[-1] >= 6, "two aborted records and at least two markers lie between"
+
+
+def test_the_end_of_a_partition_is_reported_behind_its_last_record(backend: Backend, place: TopicPartition) -> None:
+    backend.produce_transaction(place, [b"a", b"b"])
+    backend.produce_transaction(place, [b"never", b"seen"], commit=False)
+    member = member_of(backend, place)
+    drive([member], lambda: member.ends.get(place, 0) >= 6)
+    assert member.offsets(place) == [0, 1]
+    assert member.source.edges(place, 10.0)[1] == member.ends[place] == 6, "two markers, and two aborted records"
+    backend.produce(place, b"c")
+    drive([member], lambda: member.ends[place] >= 7)
+    assert member.offsets(place) == [0, 1, 6]
+
+
+def test_an_end_is_not_reported_before_the_records_below_it_were_returned(
+    backend: Backend, place: TopicPartition
+) -> None:
+    backend.fill(place, 1_500)
+    member = member_of(backend, place)
+    member.on_end = partial(_assert_returned, member)  # type: ignore[method-assign]
+    drive([member], lambda: member.ends.get(place, 0) >= 1_500)
+    member.source.reset(Position(place, 700))
+    member.records, member.ends = [record for record in member.records if record.offset() < 700], {}
+    drive([member], lambda: member.ends.get(place, 0) >= 1_500)
+    member.source.pause([place])
+    member.source.resume([place])
+    backend.fill(place, 20)
+    drive([member], lambda: member.ends.get(place, 0) >= 1_520)
+
+
+def _assert_returned(member: Member, place: TopicPartition, offset: int) -> None:
+    assert member.offsets(place) == list(range(offset))
+    member.ends[place] = offset
 
 
 def test_edges_tell_the_first_offset_and_the_next_one(backend: Backend, place: TopicPartition) -> None:

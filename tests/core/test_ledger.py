@@ -49,19 +49,23 @@ class LedgerAgainstSets(RuleBasedStateMachine):
         self.ledgers = [Ledger(start, map_of(start, self.resumed)) for _ in range(2)]
         self.received: list[int] = []  # the index is the sequence number
         self.finished: set[int] = set()
-        self.committed = start
+        self.committed = self.end = start
 
     @property
     def last(self) -> int:
         return self.received[-1] if self.received else self.start - 1
 
     @property
+    def next(self) -> int:
+        return max(self.last + 1, self.end)
+
+    @property
     def lowest_unfinished(self) -> int:
-        return min((offset for offset in self.received if offset not in self.finished), default=self.last + 1)
+        return min((offset for offset in self.received if offset not in self.finished), default=self.next)
 
     @rule(gaps=st.lists(steps, max_size=8))
     def receive(self, gaps: list[int]) -> None:
-        offsets, last = [], max(self.last, -1)
+        offsets, last = [], max(self.next - 1, -1)
         for gap in gaps:
             last += gap
             offsets.append(last)
@@ -69,6 +73,13 @@ class LedgerAgainstSets(RuleBasedStateMachine):
         assert first == [len(self.received)] * 2
         self.received += offsets
         self.finished |= self.resumed & set(offsets)
+
+    @rule(behind=st.sampled_from([-3, 0, 1, 5, WINDOW]))
+    def reach(self, behind: int) -> None:
+        end = self.next + behind
+        moves = behind > 0 and end > 0
+        assert [ledger.reach(end) for ledger in self.ledgers] == [moves] * 2
+        self.end = end if moves else self.end
 
     @precondition(lambda self: self.received)
     @rule(back=st.sampled_from([0, 1, 50]))
@@ -117,7 +128,7 @@ class LedgerAgainstSets(RuleBasedStateMachine):
 
     @invariant()
     def the_map_names_exactly_what_is_finished_above_the_watermark(self) -> None:
-        known = self.finished | {offset for offset in self.resumed if offset > self.last}
+        known = self.finished | {offset for offset in self.resumed if offset >= self.next}
         for ledger in self.ledgers:
             finished = ledger.completion()
             assert finished.base == self.lowest_unfinished
@@ -132,7 +143,7 @@ class LedgerAgainstSets(RuleBasedStateMachine):
             assert [ledger.is_finished(seq) for seq in range(len(self.received))] == [
                 offset in self.finished for offset in self.received
             ]
-            assert ledger.resuming or all(offset <= self.last for offset in self.resumed)
+            assert ledger.resuming or all(offset < self.next for offset in self.resumed)
 
     @invariant()
     def a_restart_from_the_map_repeats_nothing_that_is_finished(self) -> None:
@@ -141,6 +152,8 @@ class LedgerAgainstSets(RuleBasedStateMachine):
         rest = [offset for offset in self.received if offset >= finished.base]
         first = again.receive(rest)
         assert {offset for seq, offset in enumerate(rest, first) if again.is_finished(seq)} == self.finished & set(rest)
+        assert again.watermark() == self.lowest_unfinished or rest, "what was reached is not told by the map"
+        again.reach(self.next)
         assert again.watermark() == self.lowest_unfinished
 
 
@@ -188,6 +201,35 @@ def test_offsets_that_never_arrive_hold_nothing_up() -> None:
     assert ledger.completion() == CompletionMap(2 * HUGE)
     ledger.finish([3])
     assert ledger.watermark() == 2 * HUGE + 1
+
+
+def test_what_lies_behind_the_last_record_counts_as_finished_once_it_is_known_and_the_records_are() -> None:
+    ledger = Ledger(10)
+    first = ledger.receive([10, 11])
+    assert ledger.reach(14), "three offsets behind the last record are markers, or aborted"
+    assert ledger.watermark() == 10
+    assert not ledger.are_finished(10, 14)
+    ledger.finish([first, first + 1])
+    assert ledger.watermark() == ledger.next_offset == 14
+    assert ledger.are_finished(10, 14)
+    assert not ledger.are_finished(10, 15), "what comes next is not known"
+    ledger.receive([15])
+    assert ledger.watermark() == 15, "14 was a gap"
+
+
+def test_the_end_of_an_empty_log_is_nothing_to_commit() -> None:
+    ledger = Ledger(-2)
+    assert not ledger.reach(0)
+    assert ledger.watermark() == -2
+    assert ledger.reach(3), "three records of an aborted transaction, say"
+    assert ledger.watermark() == 3
+
+
+def test_a_record_below_the_end_that_came_nevertheless_is_not_passed() -> None:
+    ledger = Ledger(0)
+    assert ledger.reach(5)
+    ledger.receive([3])
+    assert ledger.watermark() == 3
 
 
 def test_a_resumed_map_counts_although_its_records_have_not_arrived() -> None:

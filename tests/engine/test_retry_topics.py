@@ -24,11 +24,18 @@ class Room:
     def __init__(self, **policy: int) -> None:
         self.clock = SimClock()
         self.entered: list[tuple[float, int]] = []
+        self.ends: list[tuple[int, int]] = []
         self.paused = False
         self.pauses = 0
         self.partition = self.fresh()
         self.room = DelayedRecords(
-            TIERS, BufferPolicy(**policy), self.clock, enter=self._enter, pause=self._pause, resume=self._resume
+            TIERS,
+            BufferPolicy(**policy),
+            self.clock,
+            enter=self._enter,
+            reach=lambda partition, end: self.ends.append((partition.ledger.last, end)),
+            pause=self._pause,
+            resume=self._resume,
         )
 
     @staticmethod
@@ -91,6 +98,17 @@ def test_what_is_not_due_waits_and_the_client_with_it() -> None:
     room.until(61)
     assert times(room)[-1] == (60.0, 4)
     assert (room.paused, room.pauses) == (False, 1)
+
+
+def test_the_end_behind_what_waits_is_reported_behind_it() -> None:
+    room = Room()
+    assert not room.room.keeps_end(room.partition, 5), "nothing waits: the caller reports it"
+    room.room.admit(room.partition, [room.message(5, moved_at=-10.0), room.message(6, moved_at=0.0)])
+    assert room.room.keeps_end(room.partition, 9)
+    room.until(59)
+    assert not room.ends, "a commit behind them would lose the one that waits"
+    room.until(61)
+    assert room.ends == [(6, 9)]
 
 
 def test_nothing_overtakes_the_first_one_and_nothing_waits_longer_than_the_delay() -> None:

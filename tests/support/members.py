@@ -61,6 +61,7 @@ class GroupMember:
         self.records: list[Message] = []
         self.calls: list[Call] = []
         self.outcomes: list[CommitOutcome] = []
+        self.ends: dict[TopicPartition, int] = {}
         self.errors: list[tuple[SourceError, TopicPartition | None]] = []
         self.during_assign: Callable[[Places], None] = lambda places: None
         self.during_revoke: Callable[[Places], None] = lambda places: None
@@ -97,6 +98,10 @@ class GroupMember:
 
     def on_committed(self, outcome: CommitOutcome) -> None:
         self.outcomes.append(outcome)
+
+    def on_end(self, place: TopicPartition, offset: int) -> None:
+        assert place in self.owned, place
+        self.ends[place] = offset
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         self.errors.append((error, place))

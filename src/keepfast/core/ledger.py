@@ -1,7 +1,8 @@
 """What was received of one partition, what of it is finished, and what may be committed.
 
 Records are known by their *sequence number*, counted in order of arrival, so offsets that never arrive (compaction,
-transaction markers, aborted records) need no care. Owner: the loop thread.
+transaction markers, aborted records) need no care between records. Behind the last one they count as finished once the
+source has said that nothing else lies there (`reach`). Owner: the loop thread.
 
 How old what was received is, by the timestamps that Kafka has of it.
 
@@ -190,7 +191,7 @@ _TO_DIGITS = bytes.maketrans(b"\x00\x01", b"01")
 class Ledger:
     """Starts at the committed offset `start`, with what the completion map found there already says is `finished`."""
 
-    __slots__ = ("_base", "_low", "_offsets", "_resumed", "_start", "_state")
+    __slots__ = ("_base", "_end", "_low", "_offsets", "_resumed", "_start", "_state")
 
     def __init__(self, start: int, resumed: CompletionMap | None = None) -> None:
         self._start = start
@@ -199,6 +200,7 @@ class Ledger:
         self._state = bytearray()  # parallel to _offsets: 1 is finished
         self._base = 0  # sequence number of index 0
         self._low = 0  # index: everything before it is finished
+        self._end = start  # every record below it was received
 
     def receive(self, offsets: Sequence[int]) -> int:
         """Enter newly received offsets, ascending and above all before; returns the first one's sequence number.
@@ -225,6 +227,22 @@ class Ledger:
         return self._offsets[-1] if self._offsets else self._start - 1
 
     @property
+    def next_offset(self) -> int:
+        """The lowest offset that the next record can have."""
+        return max(self.last + 1, self._end)
+
+    def reach(self, end: int) -> bool:
+        """Every record below this offset was received. Returns whether that is more than was known. The beginning of
+        an empty log is nothing to commit.
+        """
+        if end <= max(0, self.next_offset):
+            return False
+        self._end = end
+        if self._resumed is not None and end >= self._resumed.end:
+            self._resumed = None
+        return True
+
+    @property
     def resuming(self) -> bool:
         """Whether records may still arrive that are already finished by the completion map."""
         return self._resumed is not None
@@ -238,7 +256,7 @@ class Ledger:
     def are_finished(self, first: int, end: int) -> bool:
         """Whether all records from offset `first` to before `end` are finished; what is not received yet is not."""
         low, high = bisect_left(self._offsets, first), bisect_left(self._offsets, end)
-        return end <= self.last + 1 and self._state.find(0, low, high) < 0
+        return end <= self.next_offset and self._state.find(0, low, high) < 0
 
     def finish(self, seqs: Sequence[int]) -> None:
         """These records have reached their terminal fact; saying it again changes nothing."""
@@ -257,7 +275,7 @@ class Ledger:
         low = self._state.find(0, self._low)
         if low < 0:
             self._low = len(self._state)
-            return self.last + 1
+            return self.next_offset
         self._low = low
         return self._offsets[low]
 
@@ -279,7 +297,8 @@ class Ledger:
             return CompletionMap(base)
         bits = self._bits_above(base)
         if resumed is not None:
-            kept = resumed.to_int() >> max(0, self.last + 1 - resumed.base) << max(0, self.last + 1 - resumed.base)
+            received = max(0, self.next_offset - resumed.base)
+            kept = resumed.to_int() >> received << received
             shift = base - resumed.base
             bits |= kept >> shift if shift >= 0 else kept << -shift
         return CompletionMap.from_int(base, bits)

@@ -72,6 +72,12 @@ class Listener(Protocol):
     def on_committed(self, outcome: CommitOutcome) -> None:
         """The answer to the one commit request under way."""
 
+    def on_end(self, place: TopicPartition, offset: int) -> None:
+        """Every record below this offset that the source will ever give of this start of the partition was returned by
+        earlier calls: what lies between the last one and this offset are markers of transactions, records of aborted
+        ones, or gaps that compaction left. Not every source can tell.
+        """
+
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         """Something went wrong that is not a record: out of range, unknown topic, refused, fenced, brokers away."""
 

@@ -155,7 +155,8 @@ class Partition:
         timestamp. The producer's clock may be ahead of this one; a record is never younger than new.
 
         Of one that was not received only this is known: how long ago it was first missed, if the partition is not
-        `fetched`. If it is, a record would be here: what is below the end is the marker of a transaction.
+        `fetched`. If it is, a record would be here: below the end is a marker whose end is not reported yet, or an
+        open transaction.
         """
         position = self.ledger.watermark()
         if position <= self.ledger.last:
@@ -188,7 +189,7 @@ class Partition:
     @property
     def handed(self) -> int:
         """No record from this offset on has been handed out to the lanes."""
-        return self.buffer[0].offset() if self.buffer else self.ledger.last + 1
+        return self.buffer[0].offset() if self.buffer else self.ledger.next_offset
 
     def within_lease(self, count: int) -> int:
         """How many of the first `count` buffered records may start by the lease. Asks for more when it gets short."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 
 from keepfast.core.lanes import Lanes
@@ -59,8 +60,11 @@ class Intake:
         clock: Clock,
         *,
         outcomes: OutcomeReporter,
+        at_end: Callable[[Partition, float], None],
     ) -> None:
         self._source = source
+        self._clock = clock
+        self._at_end = at_end  # the position of a partition has moved behind its last record
         self._ownership = ownership
         self._lanes = lanes
         self._outcomes = outcomes
@@ -70,7 +74,13 @@ class Intake:
         self._waiting: DelayedRecords | None = None
         if plan.tiers is not None:
             self._waiting = DelayedRecords(
-                plan.tiers, plan.buffer, clock, enter=self._enter, pause=self._pause, resume=self._resume
+                plan.tiers,
+                plan.buffer,
+                clock,
+                enter=self._enter,
+                reach=self._reach,
+                pause=self._pause,
+                resume=self._resume,
             )
         self._full: dict[TopicPartition, Partition] = {}
         self._polled_at = float("-inf")
@@ -140,6 +150,20 @@ class Intake:
         """
         for partition in self._full.values():
             self._pause(partition, FULL)
+
+    def reached(self, place: TopicPartition, end: int) -> None:
+        """Every record of it below this offset was returned by the source. Not all were taken in where it is closed, or
+        where the partition is about to go.
+        """
+        partition = self._ownership.get(place)
+        if partition is None or partition.closing or self.closed:
+            return
+        if self._waiting is None or not self._waiting.keeps_end(partition, end):
+            self._reach(partition, end)
+
+    def _reach(self, partition: Partition, end: int) -> None:
+        if partition.ledger.reach(end):
+            self._at_end(partition, self._clock.monotonic())
 
     def close(self) -> None:
         """Take nothing more in."""

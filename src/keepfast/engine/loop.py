@@ -203,7 +203,15 @@ class Loop:
             clock=clock,
             finished=self.committer.mark_dirty,
         )
-        self.intake = Intake(source, self.ownership, self.lanes, plan, clock, outcomes=self.outcomes)
+        self.intake = Intake(
+            source,
+            self.ownership,
+            self.lanes,
+            plan,
+            clock,
+            outcomes=self.outcomes,
+            at_end=self.committer.reached_end,
+        )
         self.holds = Holds(clock, events)
         self.in_flight = InFlight()
         self.guards = Guards(plan, self.lanes, self.holds, self.in_flight, events)
@@ -575,6 +583,9 @@ class Loop:
 
     def on_committed(self, outcome: CommitOutcome) -> None:
         self.committer.on_committed(outcome, self._clock.monotonic())
+
+    def on_end(self, place: TopicPartition, offset: int) -> None:
+        self.intake.reached(place, offset)
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         now = self._clock.monotonic()

@@ -24,29 +24,36 @@ PAUSE_FROM_S = 0.5
 """A shorter wait is not worth a pause, which throws away what the client has fetched."""
 
 Enter = Callable[[Partition, list[Message]], None]
+Reach = Callable[[Partition, int], None]
 Tap = Callable[[Partition, str], None]
 
 
 class _Queue:
-    """What waits of one partition, in order of its offsets, each with the moment (monotonic) it is due."""
+    """What waits of one partition, in order of its offsets, each with the moment (monotonic) it is due; `end`: nothing
+    lies between the last of it and this offset.
+    """
 
-    __slots__ = ("bytes", "entries")
+    __slots__ = ("bytes", "end", "entries")
 
     def __init__(self) -> None:
         self.entries: deque[tuple[float, Returned]] = deque()
         self.bytes = 0
+        self.end = 0
 
 
 class DelayedRecords:
-    """`enter` lets records in, `pause` and `resume` call the client; all three are the intake's."""
+    """`enter` lets records in, `reach` reports the end behind them, `pause` and `resume` call the client; all are the
+    intake's.
+    """
 
     def __init__(
-        self, tiers: Tiers, policy: BufferPolicy, clock: Clock, *, enter: Enter, pause: Tap, resume: Tap
+        self, tiers: Tiers, policy: BufferPolicy, clock: Clock, *, enter: Enter, reach: Reach, pause: Tap, resume: Tap
     ) -> None:
         self._tiers = tiers
         self._policy = policy
         self._clock = clock
         self._enter = enter
+        self._reach = reach
         self._pause = pause
         self._resume = resume
         self._queues: dict[Partition, _Queue] = {}
@@ -75,6 +82,14 @@ class DelayedRecords:
         elif self._is_full(partition, queue):
             self._pause(partition, NOT_DUE)
 
+    def keeps_end(self, partition: Partition, end: int) -> bool:
+        """The partition was read up to this offset. Whether records of it wait: then it is reported behind them."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            return False
+        queue.end = end
+        return True
+
     def step(self, now: float) -> None:
         for partition in self._timers.due(now):
             queue = self._queues.get(partition)
@@ -101,6 +116,7 @@ class DelayedRecords:
             self._enter(partition, due)
         if not queue.entries:
             del self._queues[partition]
+            self._reach(partition, queue.end)
             self._resume(partition, NOT_DUE)
             return
         head = queue.entries[0][0]

@@ -13,6 +13,8 @@ Its configuration cannot be read and its callbacks cannot be set any more, so it
 
 - Commits are confirmed by reading them back, a request of about a millisecond each. A refused commit is not reported;
   it is inferred when the offsets are not stored after a while, or after a rebalance.
+- The end of a partition is reported only if it was created with `enable.partition.eof`. Without, a commit stays in
+  front of the marker of a transaction until the next record.
 - Brokers that cannot be reached are not reported (`error_cb`).
 - Its own `auto.offset.reset` applies, silently, when retention removes the records a running consumer is about to
   read. The start position is checked before, so records lost while the consumer was down are reported as usual.

@@ -95,7 +95,8 @@ def source_properties(connection: Connection, consuming: Consuming) -> Propertie
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
-        "enable.partition.eof": False,
+        # Where it ends, markers of transactions included: without it a commit cannot move past them.
+        "enable.partition.eof": True,
         "allow.auto.create.topics": False,
     }
     if consuming.group_instance_id is not None:

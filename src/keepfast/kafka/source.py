@@ -12,6 +12,8 @@ What the client can and cannot do, as far as this file depends on it (measured; 
 - Under KIP-848 some errors are fatal that the client recovers from under the classic protocol: see `transient_end`.
 - A static member leaves the group when it unsubscribes, and not when it just closes. Under KIP-848 it never leaves.
 - After "offset out of range" only a new assignment restarts the partition; `seek` does not.
+- The end of a partition is queued behind its last record, once for each position, with the offset of the next fetch. A
+  pause, a new assignment and a `seek` remove it from the queue, and it comes again.
 - Non-record messages that concern no partition have partition 0.
 - A partition that is resumed is fetched again when the thread of its leader wakes up, which it does once a second if it
   has nothing else to do. `seek` wakes it: the first record is there after 2 ms instead of up to a second.
@@ -185,6 +187,7 @@ class KafkaSource(OffsetQueries):
         self._started: dict[TopicPartition, Position] = {}
         self._paused: set[TopicPartition] = set()
         self._stopped: set[TopicPartition] = set()
+        self._ends: dict[TopicPartition, int] = {}  # reached in the last call, whose records the caller has by now
         self._requests = Requests()
         self._unsent: CommitOutcome | None = None
         self._listener_error: BaseException | None = None
@@ -261,9 +264,13 @@ class KafkaSource(OffsetQueries):
         return cast(list[Message], batch)
 
     def _before(self) -> bool:
-        """Work due before each call of the client: report a commit that could not be sent, raise an exception of the
-        listener, replace a failed client. Returns whether there was an outcome.
+        """Work due before each call of the client: report a commit that could not be sent and ends of partitions, raise
+        an exception of the listener, replace a failed client. Returns whether there was an outcome.
         """
+        if self._ends:
+            ends, self._ends = self._ends, {}
+            for place, offset in ends.items():
+                self._notify(self._listener.on_end, place, offset)
         answered = self._unsent is not None
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
@@ -339,10 +346,14 @@ class KafkaSource(OffsetQueries):
 
     def _report(self, message: confluent_kafka.Message) -> None:
         error = cast(KafkaError, message.error())
-        if self._recovers_from(error):
-            return
         topic = message.topic()
         place = None if topic is None else TopicPartition(topic, cast(int, message.partition()))
+        if error.name() == "_PARTITION_EOF":
+            if place in self._started and place not in self._stopped:
+                self._ends[place] = cast(int, message.offset())
+            return
+        if self._recovers_from(error):
+            return
         if place is not None and place not in self._started:
             place = None
         self._notify(self._listener.on_error, source_error(f"read {place or topic or 'from the group'}", error), place)
@@ -361,6 +372,7 @@ class KafkaSource(OffsetQueries):
             raise SourceError(f"Could not reset {place}: it is not started.", fault=Fault.FATAL, code="NOT_STARTED")
         self._started[place] = position
         self._stopped.add(place)
+        self._ends.pop(place, None)
         if self._incremental:
             with translated(f"reset {place}"):
                 self._open.incremental_unassign([ClientPlace(*place)])
@@ -415,6 +427,7 @@ class KafkaSource(OffsetQueries):
         self._unpause(places)  # the client keeps a pause beyond the assignment
         for place in places:
             self._started.pop(place, None)
+            self._ends.pop(place, None)
         with translated(f"unassign {names_of(places)}"):
             if self._incremental:
                 self._open.incremental_unassign([ClientPlace(*place) for place in places])

@@ -29,7 +29,7 @@ _HARMLESS: Final = {
     "acks": ("all", -1, "-1"),
     "request.required.acks": ("all", -1, "-1"),
     "enable.idempotence": _ON,
-    "enable.partition.eof": _OFF,
+    "enable.partition.eof": None,
     "allow.auto.create.topics": _OFF,
     "auto.commit.interval.ms": None,
     "partitioner": ("murmur2_random",),

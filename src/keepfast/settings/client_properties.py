@@ -47,7 +47,7 @@ FORBIDDEN: Final = {
     "offset.store.method": _FINISHED_ONLY,
     "offset.store.path": _FINISHED_ONLY,
     "offset.store.sync.interval.ms": _FINISHED_ONLY,
-    "enable.partition.eof": "the end of a partition is no record, and keepfast does not ask for it",
+    "enable.partition.eof": "keepfast sets it, to commit behind markers of transactions, and handles it",
     "allow.auto.create.topics": "a misspelt topic must be an error at start, not a new empty topic",
     "queued.max.messages.kbytes": _MEMORY,
     "fetch.max.bytes": _MEMORY,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
     AclBinding,
     AclOperation,
@@ -23,21 +23,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 from keepfast.core.errors import StartError
 
 ANSWER_TIMEOUT_S = 30.0
-LOOK_S = 5.0
-
-
-def is_marker(bootstrap: str, place: TopicPartition) -> bool:
-    """Whether there is no record at this offset or behind it, only the marker of a transaction: the commit of a group
-    that has read everything stays before that.
-    """
-    quiet = {"enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0}
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "looks-for-markers", **quiet})
-    try:
-        reader.assign([place])
-        found = reader.poll(LOOK_S)
-    finally:
-        reader.close()
-    return found is not None and found.error() is not None
 
 
 class TopicAdmin:

@@ -56,6 +56,10 @@ class Toy:
             if position.place in self._confirmed:
                 self._confirmed[position.place] = position.offset
 
+    def on_end(self, place: TopicPartition, offset: int) -> None:
+        if place in self._finished:
+            self._finished[place] = max(offset, self._finished[place])
+
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         if error.fault is Fault.OUT_OF_RANGE and place is not None and place in self._finished:
             self._unread.add(place)

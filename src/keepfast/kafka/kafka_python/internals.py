@@ -4,6 +4,7 @@
 - Deserialisers: they run inside `poll`, where a record that they reject blocks the consumer forever; and a letter
   needs the original bytes. They are removed from the client and called when the value is decoded.
 - The answer to a commit: it would wait for the next `poll`, and be polled for by two threads at a time.
+- The positions of partitions: the public call asks the broker in some states.
 - Waking its I/O thread, and closing the sockets that it leaves open.
 """
 
@@ -64,6 +65,7 @@ def adopt(client: Any) -> Adopted:
         deserialiser = fetcher.config["value_deserializer"]
         fetcher.PartitionRecords = RawRecords
         subscription._default_offset_reset_strategy = OffsetResetStrategy.NONE  # noqa: SLF001
+        positions_of(client)
         decided_here = not subscription.has_default_offset_reset_policy()
     except (AttributeError, KeyError, TypeError) as error:
         raise _unknown_version(str(error)) from error
@@ -92,6 +94,19 @@ class _ImmediateCallbacks:
 def wake(client: Any) -> None:
     """Wake the I/O thread."""
     client._net.wakeup()  # noqa: SLF001
+
+
+def positions_of(client: Any) -> dict[Any, int]:
+    """The next offset of each partition, as far as it is known, without a request. After `poll`, on its thread: every
+    record below was returned.
+    """
+    states = client._subscription.assignment  # noqa: SLF001
+    found = {}
+    for place in client.assignment():
+        position = getattr(states.get(place), "position", None)
+        if position is not None:
+            found[place] = position.offset
+    return found
 
 
 def sockets_of(client: Any) -> list[socket.socket]:

@@ -125,6 +125,7 @@ class KafkaPythonSource:
         self._limit = BATCH
         self._not_before = float("-inf")
         self._moved: dict[TopicPartition, Position] = {}  # reset while a poll was under way: what that brings is old
+        self._starts = self._starts_asked = 0  # how often partitions were started, moved or given up; at the last poll
         self._in_turn = self._rejoining = False
         self._member = ""
         self._request: CommitRequest | None = None
@@ -175,6 +176,7 @@ class KafkaPythonSource:
         """Request a poll of the client, unless one is under way or records wait."""
         thread = self._open
         if thread.idle and not self._backlog and not self._failed and time.monotonic() >= self._not_before:
+            self._starts_asked = self._starts
             thread.poll(self._limit)
 
     def _before(self) -> bool:
@@ -197,10 +199,12 @@ class KafkaPythonSource:
 
     def _handle(self, message: ThreadMessage) -> None:
         match message:
-            case Fetched(records=records, error=error):
+            case Fetched(records=records, positions=positions, error=error):
                 self._open.idle = True
                 for place, found in records.items():
                     self._keep(TopicPartition(*place), found)
+                for place, position in positions.items():
+                    self._reached(TopicPartition(*place), position)
                 self._catch_up()
                 if error is not None:
                     self._report(error)
@@ -220,6 +224,13 @@ class KafkaPythonSource:
         if place in self._started and place not in self._moved:
             self._backlog.add(place, map(PythonMessage, records))
 
+    def _reached(self, place: TopicPartition, position: int) -> None:
+        """A poll found no records: all below this position were handed out, unless they are parked, or the position is
+        one of an earlier start.
+        """
+        if self._starts == self._starts_asked and place in self._started and not self._backlog.holds(place):
+            self._notify(self._listener.on_end, place, position)
+
     def _report(self, error: BaseException) -> None:
         self._not_before = time.monotonic() + PAUSE_S
         outside = queries.outside_of(error)
@@ -237,6 +248,7 @@ class KafkaPythonSource:
 
     def start(self, positions: Sequence[Position]) -> None:
         """Begin fetching these partitions at these offsets (inside on_assigned)."""
+        self._starts += 1
         for position in positions:
             self._started[position.place] = position
             self._backlog.paused.discard(position.place)
@@ -249,6 +261,7 @@ class KafkaPythonSource:
         if place not in self._started:
             raise SourceError(f"Could not reset {place}: it is not started.", fault=Fault.FATAL, code="NOT_STARTED")
         self._started[place] = position
+        self._starts += 1
         self._backlog.drop([place])
         if self._in_turn or self._open.idle:
             self._seek(position)
@@ -320,6 +333,7 @@ class KafkaPythonSource:
         own = [place for place in places if place in self._started]
         if own:
             self._notify(notify, own)
+            self._starts += 1
             self._backlog.drop(own)
             self._backlog.paused.difference_update(own)
             for place in own:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from kafka.structs import MemberState  # pyright: ignore[reportAttributeAccessIs
 
 from keepfast.core.errors import SourceError
 from keepfast.kafka.commits import CommitRequest
-from keepfast.kafka.kafka_python.internals import sockets_of, wake
+from keepfast.kafka.kafka_python.internals import positions_of, sockets_of, wake
 
 POLL_S = 0.2
 """The longest wait of a poll, and so the longest time that a seek or `close` waits for it."""
@@ -35,9 +35,12 @@ Callback = Literal["assigned", "revoked", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A poll is over. `records` by the library's partitions; or `error`, what it raised."""
+    """A poll is over. `records` by the library's partitions; or `error`, what it raised. `positions`: if there were no
+    records, the next offset of each partition, behind markers of transactions, too.
+    """
 
     records: Mapping[Any, list[Any]]
+    positions: Mapping[Any, int] = field(default_factory=dict)
     error: BaseException | None = None
 
 
@@ -102,9 +105,9 @@ class ClientThread:
                 records = self._client.poll(timeout_ms=int(POLL_S * 1000), max_records=limit)
                 joining = self._client.group_metadata().state == MemberState.REBALANCING
                 if records or not joining or self._closing:
-                    return Fetched(records)
+                    return Fetched(records, {} if records else positions_of(self._client))
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner gets it
-            return Fetched({}, error)
+            return Fetched({}, error=error)
 
     def _close(self, timeout_s: float) -> ThreadMessage:
         sockets = sockets_of(self._client)

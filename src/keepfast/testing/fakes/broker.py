@@ -134,6 +134,7 @@ class FakeBroker:
         """Offsets without a visible record: a transaction's marker, or an aborted transaction."""
         self.existing(place).append_gap(offsets)
         self.trace.fault("offset_gap")
+        self._notify(place)
 
     def compact(self, place: TopicPartition, offset: int) -> None:
         """Remove one record from the log, if it exists."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from keepfast.core.errors import Fault
 from keepfast.core.ports import BEGINNING, Position
@@ -19,12 +20,13 @@ from keepfast.testing.fakes.wire import Failure
 class _Tap:
     """One started partition. `epoch` changes with start and reset, `version` also with every purge of the queue."""
 
-    __slots__ = ("buffered", "epoch", "fetch_at", "fetching", "next", "paused", "place", "stuck", "version")
+    __slots__ = ("buffered", "end", "epoch", "fetch_at", "fetching", "next", "paused", "place", "stuck", "version")
 
     def __init__(self, place: TopicPartition, offset: int, epoch: int) -> None:
         self.place = place
         self.next = offset
         self.fetch_at = offset
+        self.end = -1  # that was put into the queue last: the client reports each only once
         self.epoch = epoch
         self.version = epoch
         self.paused = False
@@ -37,6 +39,15 @@ Fetched = tuple[FakeMessage, int]
 """A message and the epoch in which it was taken from the queue."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """In place of a record: nothing lies between the last one and this offset."""
+
+    place: TopicPartition
+    offset: int
+    epoch: int
+
+
 class Fetcher:
     """Fetches ahead for one client. Pausing or a rebalance purges what was fetched; it is fetched again afterwards."""
 
@@ -45,7 +56,7 @@ class Fetcher:
         self._broker = broker
         self._operations = operations
         self._taps: dict[TopicPartition, _Tap] = {}
-        self._queue: deque[tuple[_Tap, int, FakeMessage]] = deque()
+        self._queue: deque[tuple[_Tap, int, FakeMessage | int]] = deque()
         self._numbered = 0
         self._suspended = False
         broker.watch(self._changed)
@@ -102,20 +113,26 @@ class Fetcher:
             self._queue.popleft()
         return bool(self._queue)
 
-    def take(self) -> Fetched | None:
-        """The next record of the queue; the position moves past it."""
+    def take(self) -> Fetched | Ended | None:
+        """The next record of the queue; the position moves past it. It does not move past an end."""
         if not self.ready():
             return None
         tap, _, message = self._queue.popleft()
+        if isinstance(message, int):
+            return Ended(tap.place, message, tap.epoch)
         tap.buffered -= 1
         tap.next = message.offset() + 1
         self._fetch(tap)
         return message, tap.epoch
 
-    def is_current(self, fetched: Fetched) -> bool:
+    def is_current(self, fetched: Fetched | Ended) -> bool:
         """Whether its partition was neither released nor reset since."""
-        message, epoch = fetched
-        tap = self._taps.get(TopicPartition(message.topic(), message.partition()))
+        if isinstance(fetched, Ended):
+            place, epoch = fetched.place, fetched.epoch
+        else:
+            message, epoch = fetched
+            place = TopicPartition(message.topic(), message.partition())
+        tap = self._taps.get(place)
         return tap is not None and tap.epoch == epoch
 
     def close(self) -> None:
@@ -129,6 +146,7 @@ class Fetcher:
     def _purge(self, tap: _Tap) -> None:
         tap.version = self._number()
         tap.fetch_at = tap.next
+        tap.end = -1
         tap.fetching = False
         tap.buffered = 0
 
@@ -144,7 +162,7 @@ class Fetcher:
         if tap.buffered >= self._broker.settings.prefetch_records:
             return
         log = self._broker.log(tap.place)
-        if log is not None and log.start <= tap.fetch_at <= log.end and not log.has(tap.fetch_at):
+        if log is not None and tap.fetch_at == tap.end == log.end:
             return
         tap.fetching = True
         version = tap.version
@@ -173,7 +191,16 @@ class Fetcher:
                 self._queue.append((tap, version, message))
                 tap.fetch_at = message.offset() + 1
                 tap.buffered += 1
+            if not log.has(tap.fetch_at):
+                self._end(tap, log.end)
         self._fetch(tap)
+
+    def _end(self, tap: _Tap, end: int) -> None:
+        """Fetching passes what no reader sees, and the end is queued behind the last record."""
+        tap.fetch_at = end
+        if tap.end != end:
+            tap.end = end
+            self._queue.append((tap, tap.version, end))
 
     def _trouble(self, tap: _Tap, log: PartitionLog | None) -> str:
         if log is None:

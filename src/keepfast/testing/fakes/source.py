@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import assert_never
 
@@ -13,7 +14,7 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.testing.fakes.acts import OffsetsRead
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.commits import Commits
-from keepfast.testing.fakes.fetcher import Fetched, Fetcher
+from keepfast.testing.fakes.fetcher import Ended, Fetched, Fetcher
 from keepfast.testing.fakes.membership import Membership, Phase
 from keepfast.testing.fakes.operations import AssignOp, CommitOp, ErrorOp, LostOp, Operation, Operations, RevokeOp
 from keepfast.testing.fakes.process import Process, SimulationError
@@ -59,6 +60,7 @@ class FakeSource:
             answered=self._membership.commit_answered,
             unknown=self._membership.renew,
         )
+        self._ends: list[Ended] = []  # reached in the last call, whose records the caller has by now
         self._listener: Listener | None = None
         self._listener_error: Exception | None = None
         self._callback = ""
@@ -218,8 +220,15 @@ class FakeSource:
     def _enter_polling(self, call: str) -> None:
         self._enter(call)
         self._report_unsent()
+        self._report_ends()
         self._raise_listener_error()
         self._membership.polled()
+
+    def _report_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        for end in ends:
+            if self._fetcher.is_current(end):
+                self._guard(partial(self._the_listener().on_end, end.place, end.offset))
 
     def _raise_listener_error(self) -> None:
         kept, self._listener_error = self._listener_error, None
@@ -239,14 +248,24 @@ class FakeSource:
             self._event_taken = isinstance(operation, ErrorOp)
             self._answered = self._answered or isinstance(operation, CommitOp)
             self._serve(operation)
-        return None if self._event_taken else self._fetcher.take()
+        if self._event_taken:
+            return None
+        fetched = self._fetcher.take()
+        if isinstance(fetched, Ended):
+            self._event_taken = True
+            self._ends.append(fetched)
+            return None
+        return fetched
 
     def _take(self, taken: list[Fetched], limit: int) -> None:
         while len(taken) < limit:
             fetched = self._fetcher.take()
             if fetched is None:
                 return
-            taken.append(fetched)
+            if isinstance(fetched, Ended):
+                self._ends.append(fetched)
+            else:
+                taken.append(fetched)
 
     def _hand_out(self, fetched: Sequence[Fetched]) -> list[Message]:
         for message, _ in fetched:
