@@ -116,11 +116,16 @@ class Scenario:
         storm = self.setup.storm_guard
         longest_s = STALLED_S + deaths * DEATH_S + (storm.probe_every_s if storm else 0.0)
         self.disks.end()
-        least, moved_at = inf, self.world.clock.monotonic()
+        least, moved_at, marked = inf, self.world.clock.monotonic(), False
         while self._goes_on():
             left = self.oracle.unfinished()
-            if not left:
+            if not left and marked:
                 return
+            if not left:
+                marked, least, moved_at = True, inf, self.world.clock.monotonic()
+                for place in self.oracle.places:
+                    self.world.broker.produce_gap(place)
+                continue
             if len(left) < least:
                 least, moved_at = len(left), self.world.clock.monotonic()
             elif self.world.clock.monotonic() - moved_at > longest_s:

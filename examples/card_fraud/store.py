@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any, Protocol, Self
 
 import asyncpg
 
 from examples.card_fraud.events import DecisionEvent
+from keepfast import upsert
 
 CLOSE_S = 2.0
-
-_UPSERT = """
-    INSERT INTO fraud_gov.transactions (
-        transaction_id, evaluation_type, transaction_timestamp,
-        card_token, amount, currency, decision, decision_reason, raw_payload
-    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-    ON CONFLICT (transaction_id, evaluation_type, transaction_timestamp) DO UPDATE SET
-        raw_payload = EXCLUDED.raw_payload, -- metadata alone: what was decided stays decided
-        updated_at = now()
-"""
+KEY = ("transaction_id", "evaluation_type", "transaction_timestamp")
 
 
 class Store(Protocol):
@@ -57,16 +50,21 @@ class PostgresStore:
             self._pool.terminate()
 
     async def keep(self, event: DecisionEvent, raw: bytes) -> None:
+        row = {
+            "transaction_id": event.transaction_id,
+            "evaluation_type": event.evaluation_type,
+            "transaction_timestamp": event.transaction_timestamp,
+            "card_token": event.card_token,
+            "amount": event.amount,
+            "currency": event.currency,
+            "decision": event.decision,
+            "decision_reason": event.decision_reason,
+            "raw_payload": raw.decode(),
+            "updated_at": datetime.now(UTC),
+        }
+        # Metadata alone is updated: what was decided stays decided.
+        statement, values = upsert(
+            "fraud_gov.transactions", row, key=KEY, update=("raw_payload", "updated_at"), numbered=True
+        )
         async with self._pool.acquire(timeout=self._timeout_s) as connection:
-            await connection.execute(
-                _UPSERT,
-                event.transaction_id,
-                event.evaluation_type,
-                event.transaction_timestamp,
-                event.card_token,
-                event.amount,
-                event.currency,
-                event.decision,
-                event.decision_reason,
-                raw.decode(),
-            )
+            await connection.execute(statement, *values)

@@ -174,6 +174,11 @@ class Oracle:
     def unfinished(self) -> list[str]:
         return self._progress.unfinished() + self._spools.unfinished() + self._transactions.unfinished()
 
+    @property
+    def places(self) -> list[TopicPartition]:
+        """Where records were produced."""
+        return sorted(self._book.records_by_place)
+
     def _listen(self, event: trace.Fact) -> None:
         if self.violation is not None:
             return

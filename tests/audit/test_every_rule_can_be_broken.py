@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from keepfast import RetryPolicy
+from keepfast import RetryPolicy, SqliteInbox
 from keepfast.audit import CLAUSES, Clause, examine
 from keepfast.audit.clause import STATUSES
 from keepfast.audit.report import exit_code
 from keepfast.core.alerts import AlertPolicy
 from keepfast.core.errors import ConfigError
 from keepfast.monitoring.alerts import alerts_of
-from tests.audit.stage import DOCKERFILE, anything, subject
+from tests.audit.stage import DOCKERFILE, Payment, anything, subject
 
 Difference = Mapping[str, Any]
 
@@ -334,3 +335,22 @@ def test_a_rule_can_be_left_out_by_its_name_and_no_other(tmp_path: Path) -> None
 def test_broken_should_rules_count_only_if_asked_for(tmp_path: Path) -> None:
     results = examine(subject(tmp_path, options={"timeout_s": None}))
     assert (exit_code(results, strict=False), exit_code(results, strict=True)) == (0, 1)
+
+
+def beside(payment: Payment) -> None:
+    """Has an inbox, and does not take its transaction."""
+
+
+def around(payment: Payment, tx: sqlite3.Connection) -> None:
+    """Writes in the transaction of the inbox."""
+
+
+@pytest.mark.parametrize(("handler", "status"), [(around, "passed"), (beside, "failed")])
+def test_an_inbox_makes_a_handler_idempotent_if_it_takes_the_transaction(
+    tmp_path: Path, handler: Callable[..., None], status: str
+) -> None:
+    inbox = SqliteInbox(tmp_path / "inbox.db")
+    audited = subject(tmp_path, handler=handler, options={"idempotent": False, "inbox": inbox})
+    [result] = examine(audited, clauses=[one for one in CLAUSES if one.id == "fraud:context.2"])
+    assert result.status == status
+    assert ("tx:" in (result.findings[0].fix or "")) == (status == "failed")

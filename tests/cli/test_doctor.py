@@ -39,6 +39,9 @@ app = App("payments")
 @app.consumer("orders.payment.v1", retry_topics=RetryTopics(delays=("5s",), allow_reorder=True))
 def charge(payment: dict) -> None: ...
 
+@app.consumer("orders.payment.v1", group="payments.total", exactly_once=True)
+def total(payment: dict) -> None: ...
+
 @app.consumer("orders.refund.v1")
 def refund(payment: dict) -> None: ...
 """
@@ -110,6 +113,8 @@ def test_permissions_topics_letters_and_clock_on_a_broker_with_acls(guarded: Kaf
     assert "--allow-principal User:app --operation Write --topic orders.payment.dlq" in problems
     assert "permissions: This login may not use the group payments.charge" in problems
     assert "This login may not see orders.refund.v1" in problems
+    assert "permissions: This login may not use transactional ids that begin with payments.total." in problems
+    assert "--operation Write --transactional-id payments.total. --resource-pattern-type prefixed" in problems
     assert f"This login may not see {RETRIES}" in problems, "a broker does not tell strangers what does not exist"
     assert "deletes its letters after 1 hours" in warnings
     assert "fewer partitions than orders.payment.v1 (3)" in warnings
@@ -134,6 +139,7 @@ def test_with_all_rights_nothing_is_wrong_but_the_size_of_letters(guarded: Kafka
     assert (code, texts(found, "problem")) == (0, [])
     assert any(f"127.0.0.1:{port} cannot be connected to" in text for text in texts(found, "warning"))
     assert any(f"The retry topic {RETRIES} does not exist yet" in text for text in texts(found, "ok"))
+    assert any("may use transactional ids that begin with payments.total." in text for text in texts(found, "ok"))
 
 
 # -- without one ------------------------------------------------------------------------------------------------------
@@ -213,6 +219,29 @@ def wrong(seen: ClusterView, **options: Any) -> list[str]:
 
 def test_without_problems_nothing_is_reported() -> None:
     assert wrong(FINE) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "days", "printed"),
+    [
+        ({"retention.ms": str(7 * 86_400_000)}, 14, ""),
+        (
+            {"retention.ms": str(30 * 86_400_000)},
+            14,
+            "keeps records for 30 days, the inbox of charge knows them for 14",
+        ),
+        ({"retention.ms": "-1"}, 400, "keeps records for ever"),
+        ({"retention.ms": "1000", "cleanup.policy": "compact"}, 14, "keeps records for ever"),
+        ({}, 14, ""),
+    ],
+)
+def test_a_topic_that_keeps_records_longer_than_the_inbox_knows_them(
+    config: dict[str, str], days: float, printed: str
+) -> None:
+    own = replace(settings_of().consumers["charge"], inbox_days=days)
+    found = [one for one in findings(own, replace(FINE, configs={SOURCE: config}), NOW_MS) if "inbox" in one.text]
+    assert [one.status for one in found] == ["warning"] * bool(printed)
+    assert all(printed in one.text and "retention_days" in one.fix for one in found)
 
 
 @pytest.mark.parametrize(

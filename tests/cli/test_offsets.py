@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 
 from keepfast.core.commit_metadata import CompletionMap, encode, origin_of
 from keepfast.deadletters.checked import iso
+from keepfast.desk import Desk, DeskOptions
+from keepfast.inbox import tables
+from keepfast.kafka.config import Connection
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.command import keepfast
@@ -18,6 +23,15 @@ from tests.support.waiting import DEADLINE_S, wait_until
 
 WRITTEN_MS = int(time.time() * 1000) - 3_600_000
 
+WITH_INBOX = """
+import psycopg
+from keepfast import App, PostgresInbox
+
+app = App("shop")
+
+@app.consumer({topic!r}, group={group!r}, inbox=PostgresInbox())
+def charge(payment: dict, tx: psycopg.Connection) -> None: ...
+"""
 APP = """
 from keepfast import App
 
@@ -149,3 +163,51 @@ def test_a_reset_keeps_the_partition_count_that_the_group_has_recorded(
     assert done.returncode == 0, done.stderr
     offset, metadata = committed(kafka, group)[0]
     assert (offset, origin_of(metadata, offset=offset).partitions) == (2, 1)
+
+
+def test_a_reset_says_what_the_inbox_skips_and_reprocess_lets_it_forget(
+    kafka: TopicAdmin, group: str, tmp_path: Path, postgres: str
+) -> None:
+    (tmp_path / "shop.py").write_text(WITH_INBOX.format(topic=group, group=group))
+    [(_, facts)] = kafka.admin.describe_topics(TopicCollection([group])).items()
+    cluster = kafka.admin.list_topics(timeout=DEADLINE_S).cluster_id
+    source = f"{facts.result(DEADLINE_S).topic_id}@{cluster}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        tables.migrate(connection, outbox=False)
+        insert = "INSERT INTO keepfast_inbox SELECT %s, %s, %s, n FROM generate_series(0, %s) AS n"
+        connection.execute(insert, (group, source, 0, 3))
+        connection.execute(insert, (group, source, 1, 9))
+        connection.execute(insert, ("another", source, 1, 9))
+
+        def reset(*options: str, **variables: str) -> dict[str, Any]:
+            asked = ("offsets", "reset", "shop:app", "--to", "2", "--yes", "--json", *options)
+            done = keepfast(*asked, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap, **variables)
+            assert done.returncode == 0, done.stderr
+            return dict(json.loads(done.stdout))
+
+        assert reset("--dry-run")["known_to_inbox"] is None, "no database is named"
+        assert reset("--dry-run", POSTGRES_URL=postgres)["known_to_inbox"] == 2 + 8
+        shown = keepfast(
+            *("offsets", "reset", "shop:app", "--to", "2", "--dry-run", "--dsn", postgres),
+            cwd=tmp_path,
+            KAFKA_BROKERS=kafka.bootstrap,
+        )
+        assert "The inbox knows 10 records from there on and skips them" in shown.stdout
+        assert reset("--reprocess", "--partition", "1", POSTGRES_URL=postgres)["known_to_inbox"] == 8
+        left = connection.execute("SELECT consumer_group, partition, count(*) FROM keepfast_inbox GROUP BY 1, 2")
+        assert sorted(left) == sorted([(group, 0, 4), (group, 1, 2), ("another", 1, 10)])
+    assert [offset for offset, _ in committed(kafka, group)] == [4, 2]
+    desk = Desk(Connection(brokers=[kafka.bootstrap]), DeskOptions(topics=(), by="test"))
+    try:
+        entry = next(one for one in desk.audit() if group in one.what)
+    finally:
+        desk.close()
+    assert (entry.action, entry.count, entry.topic) == ("replay-from", 8, group)
+    refused = keepfast(
+        *("offsets", "reset", "shop:app", "--to", "2", "--yes", "--reprocess"),
+        cwd=tmp_path,
+        KAFKA_BROKERS=kafka.bootstrap,
+    )
+    assert refused.returncode == 2
+    assert "POSTGRES_HOST" in refused.stderr

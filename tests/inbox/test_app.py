@@ -25,6 +25,7 @@ from keepfast.testing.harness import harness
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
+from tests.support.log_capture import LogCapture
 from tests.support.waiting import wait_until
 
 
@@ -192,6 +193,32 @@ async def test_a_started_app_sends_its_outbox_and_shows_it(
         assert {"keepfast_outbox_rows", "keepfast_outbox_age_seconds", "keepfast_skipped_records"} <= names
         assert not [reason for reason in app.health().reasons if reason.code.startswith("outbox")]
     assert effects(connection) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_start_warns_of_writes_beside_the_transaction_and_of_a_topic_that_keeps_longer(
+    kafka: TopicAdmin, topic: TopicFactory, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTGRES_URL", database)
+    long, short = topic(config={"retention.ms": "-1"}), topic(config={"retention.ms": "3600000"})
+    app = App("billing", kafka={"brokers": kafka.bootstrap}, health={"enabled": False})
+
+    @app.consumer(long, inbox=PostgresInbox())
+    def beside(value: bytes) -> None: ...
+
+    @app.consumer(short, inbox=PostgresInbox())
+    def around(value: bytes, tx: psycopg.Connection) -> None: ...
+
+    log = LogCapture()
+    log.attach()
+    try:
+        with app:
+            pass
+    finally:
+        log.detach()
+    assert [entry["consumer"] for entry in log.fields("inbox_without_transaction")] == ["beside"]
+    assert [(entry["consumer"], entry["topic"]) for entry in log.fields("inbox_forgets_too_early")] == [
+        ("beside", long)
+    ]
 
 
 def test_an_outbox_that_lags_is_refused_or_cannot_be_read_is_a_reason_in_health() -> None:

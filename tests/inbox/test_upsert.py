@@ -39,6 +39,12 @@ def test_neither_an_older_nor_a_repeated_event_overwrites_a_newer_one(table: Any
     assert rows(table) == [("Luke", 6, 6)]
 
 
+def test_numbered_parameters_are_as_asyncpg_takes_them() -> None:
+    statement, values = upsert("people", {"id": "luke", "seen": 1}, key="id", update=["seen"], numbered=True)
+    assert "VALUES ($1, $2)" in statement
+    assert values == ("luke", 1)
+
+
 def test_without_columns_to_update_the_first_stays(table: Any) -> None:
     row = {"id": "luke", "name": "Luke", "seen": 1, "version": 1}
     assert table.execute(*upsert("public.people", row, key=["id"], update=[])).rowcount == 1

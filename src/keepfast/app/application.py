@@ -20,12 +20,13 @@ from keepfast.app.options import Consumer, Middleware
 from keepfast.app.router import Router
 from keepfast.app.sends import SendFuture
 from keepfast.core.errors import ConfigError, LifecycleError
-from keepfast.core.records import TopicPartition
+from keepfast.core.inbox import retention_days
+from keepfast.core.records import Headers, TopicPartition
 from keepfast.core.schemas import AnySchema
 from keepfast.decode.annotation import type_name
 from keepfast.decode.choice import ValueDecoder
 from keepfast.decode.signature import ProviderShape, inspect_provider, is_plain
-from keepfast.engine.context import outgoing_of
+from keepfast.engine.context import outgoing_of, to_bytes
 from keepfast.engine.hooks import Hook, check_event_types, hook_of
 from keepfast.telemetry.logs import get_logger
 
@@ -164,7 +165,11 @@ class App(Router):
 
         consumers = {consumer.name: {**consumer.options, **consumer.sources} for consumer in self.consumers.values()}
         batches = [consumer.name for consumer in self.consumers.values() if consumer.shape.batch]
-        inboxes = [consumer.name for consumer in self.consumers.values() if consumer.inbox is not None]
+        inboxes = {
+            consumer.name: retention_days(consumer.inbox)
+            for consumer in self.consumers.values()
+            if consumer.inbox is not None
+        }
         spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches, inboxes=inboxes)
         return load(spec, environ=environ, cwd=cwd, for_tests=for_tests)
 
@@ -331,7 +336,7 @@ class App(Router):
         SinkError (code QUEUE_FULL) is raised at once. Raises LifecycleError if the app is not started, ValueError for
         headers that begin with `keepfast-` and for a value that does not fit its schema.
         """
-        encode = None if self._instance is None else self._instance.schemas.encode
+        encode = self._instance.schemas.encode if self._instance is not None else None
         outgoing = outgoing_of(encode, topic, value, key, headers, partition=partition)
         sends = self._started("used to send").sends
         if sends is None:
@@ -351,7 +356,15 @@ class App(Router):
                 f"App {self.name!r} has no outbox, so nothing would send the event: give one of its consumers"
                 " inbox=PostgresInbox(outbox=True), or use app.send."
             )
-        return Outbox(self.name)
+        return Outbox(self.name, self._encode_for_outbox)
+
+    def _encode_for_outbox(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+        """In the schema of the topic, which is read when the app starts; others need no started app."""
+        if self._instance is not None:
+            return self._instance.schemas.encode(topic, value, headers)
+        if self.schemas:
+            self._started("used to send in schemas")
+        return to_bytes(value), headers
 
     # -- control: each waits for the reply of the consumer's loop, a tenth of a second as a rule
 

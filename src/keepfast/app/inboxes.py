@@ -9,16 +9,26 @@ from typing import Any
 from keepfast.app.options import Consumer
 from keepfast.core.ports import Sink
 from keepfast.engine.inbox import ConsumerInbox, consumer_inbox
-from keepfast.engine.middleware import LATER, resources_in
+from keepfast.engine.middleware import LATER, resources_in, takes_transaction
 from keepfast.engine.workers import HandlerLoop
 from keepfast.inbox.postgres import PostgresInbox, PostgresPools
 from keepfast.inbox.relay import OutboxStatus
 from keepfast.inbox.service import InboxService
 from keepfast.settings import Settings
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.inbox")
 
 STOP_S = 2.0
 """For what the relay has on its way."""
 OPEN_S, CLOSE_S = 40.0, 2.0
+
+
+def in_transaction(consumer: Consumer, stage: ConsumerInbox) -> bool:
+    """Whether what the handler does can be part of the inbox's transaction: its own writes, or what it sends by the
+    outbox.
+    """
+    return takes_transaction(consumer.shape, stage) or (stage.outbox and consumer.shape.context is not None)
 
 
 def has_outbox(consumer: Consumer) -> bool:
@@ -33,6 +43,7 @@ class AppInboxes:
         self._events = events
         self._pools = PostgresPools(settings.postgres, self._app, self._wake)
         self._bound: dict[tuple[int, bool], Any] = {}
+        self._beside: dict[str, str] = {}  # consumers that do not take the transaction, and its type
         self._loop: asyncio.AbstractEventLoop | None = None
         self.service: InboxService | None = None
 
@@ -50,7 +61,10 @@ class AppInboxes:
         elif resources is not LATER:
             self._bound[id(inbox), is_async] = inbox
         where = f"handler {consumer.shape.name}()"
-        return consumer_inbox(inbox, group, handler_is_async=is_async, where=where)
+        stage = consumer_inbox(inbox, group, handler_is_async=is_async, where=where)
+        if not in_transaction(consumer, stage):
+            self._beside[consumer.name] = stage.inbox.transaction.__name__
+        return stage
 
     def _bind(self, inbox: PostgresInbox, resources: Any, *, is_async: bool) -> Any:
         at = id(inbox), is_async
@@ -73,6 +87,14 @@ class AppInboxes:
         """Open our own pools, and make tables that are missing. Any thread but the event loop's. Raises StartError."""
         if not self._bound:
             return
+        for consumer, transaction in self._beside.items():
+            log.warning(
+                "inbox_without_transaction",
+                consumer=consumer,
+                consequence="what the handler writes is not in the transaction that notes the record: after a crash"
+                " between the two it happens twice, or not at all",
+                advice=f"take the transaction as a parameter: tx: {transaction}",
+            )
         if self._events is not None and self._pools.needs_event_loop:
             self._loop = self._events.start(lambda _: None)
             asyncio.run_coroutine_threadsafe(self._pools.open_async(), self._loop).result(OPEN_S)

@@ -27,6 +27,8 @@ def commits_each(one: AuditedConsumer) -> Finding:
         return passed("Each record is committed on its own before its lane continues.")
     if one.own.exactly_once:
         return passed("Commits are batched, in transactions with all that the handler sends.")
+    if one.own.inbox_days is not None:
+        return passed("Commits are batched, and an inbox knows which records were processed.")
     return passed("Commits are batched, and the handler is declared idempotent.")
 
 
@@ -110,6 +112,14 @@ def sequential(one: AuditedConsumer) -> Finding:
 def idempotent(one: AuditedConsumer) -> Finding:
     if one.own.idempotent:
         return passed("The handler is declared idempotent.")
+    if one.inbox == "around":
+        return passed("An inbox notes each record in the transaction of the handler.")
+    if one.inbox == "beside":
+        return failed(
+            "The handler has an inbox and does not take its transaction: what it writes is not part of it.",
+            "Take the transaction as a parameter (tx: psycopg.Connection), or set idempotent=True if it bears"
+            " a repetition.",
+        )
     return failed(
         "The handler is not declared idempotent, and after a crash records are delivered again.",
         "Make the handler idempotent (an upsert, an idempotency key) and set idempotent=True.",

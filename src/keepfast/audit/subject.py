@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, Literal
 
 from keepfast.app import App
+from keepfast.app.inboxes import AppInboxes, in_transaction
+from keepfast.app.options import Consumer
 from keepfast.classify.classification import RuleBook
+from keepfast.engine.middleware import LATER
 from keepfast.redact.sensitive import CardNumbers
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.settings import ConsumerSettings, Settings
@@ -26,6 +29,9 @@ RECORDS = ("docs/decisions", "docs/adr", "decisions", "adr")
 _OVERRULES = re.compile(r"(?im)^[*_ ]*overrules[*_ ]*:[*_ ]*(?P<rules>.+)$")
 
 
+InboxUse = Literal["none", "beside", "around"]
+
+
 @dataclass(frozen=True, slots=True)
 class AuditedConsumer:
     """One consumer: its settings, the type that its handler takes, and its card detector."""
@@ -34,12 +40,21 @@ class AuditedConsumer:
     takes: Any
     sensitive: CardNumbers | None
     env: str
+    inbox: InboxUse = "none"
+    """Whether processed records are noted, and in the transaction of what the handler does, or beside it."""
     hooks: frozenset[str] = frozenset()
     """For a runner: the names of the hooks that replace parts of keepfast."""
 
     @property
     def book(self) -> RuleBook:
         return RuleBook(self.own.rules)
+
+
+def _inbox_of(consumer: Consumer, settings: Settings) -> InboxUse:
+    stage = AppInboxes(settings).of(consumer, settings.consumers[consumer.name].group, LATER)
+    if stage is None:
+        return "none"
+    return "around" if in_transaction(consumer, stage) else "beside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +93,13 @@ class Subject:
             folder = folder or project_of([app.blueprint.process_message], cwd)
             return cls([_consumer_of_runner(app, settings)], settings, folder)
         consumers = [
-            AuditedConsumer(settings.consumers[one.name], one.shape.annotation, one.sensitive, settings.app.env)
+            AuditedConsumer(
+                settings.consumers[one.name],
+                one.shape.annotation,
+                one.sensitive,
+                settings.app.env,
+                inbox=_inbox_of(one, settings),
+            )
             for one in app.consumers.values()
         ]
         return cls(consumers, settings, folder or project_of([one.function for one in app.consumers.values()], cwd))
@@ -129,7 +150,7 @@ class Subject:
 def _consumer_of_runner(runner: KafkaConsumerRunner, settings: Settings) -> AuditedConsumer:
     """The consumer of a runner. `message_factory` validates messages; without it they are unvalidated dicts."""
     takes = object if "message_factory" in runner.hooks else dict
-    return AuditedConsumer(settings.consumers[runner.blueprint.name], takes, None, settings.app.env, runner.hooks)
+    return AuditedConsumer(settings.consumers[runner.blueprint.name], takes, None, settings.app.env, hooks=runner.hooks)
 
 
 def project_of(functions: Iterable[object], cwd: Path) -> Path | None:

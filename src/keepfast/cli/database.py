@@ -34,11 +34,13 @@ def database_options(command: F) -> F:
 
 
 @contextmanager
-def database(target: str | None, dsn: str | None) -> Iterator[tuple[Any, Settings]]:
-    """An open connection in autocommit, and the settings. Raises ConfigError or StartError."""
+def database(target: str | None, dsn: str | None, known: Settings | None = None) -> Iterator[tuple[Any, Settings]]:
+    """An open connection in autocommit, and the settings: those that are known, or of the app. Raises ConfigError or
+    StartError.
+    """
     from keepfast.inbox.postgres import connection_to, conninfo_of, first_line
 
-    settings = settings_for(target)
+    settings = known or settings_for(target)
     import psycopg
 
     try:

@@ -127,7 +127,7 @@ def open_desk(topic: str | None, target: str | None, brokers: str | None, *, ref
             raise ConfigError("Name the dead-letter topic, or the app with --app MODULE:APP.")
         options = DeskOptions(
             topics=topics,
-            by=f"{_user()}@{socket.gethostname()}",
+            by=acting_user(),
             desk_topic=settings.desk.topic,
             replay_limit=settings.desk.replay_limit,
             index_dir=default_index_dir(),
@@ -158,8 +158,10 @@ def _refresh(desk: Desk) -> None:
     desk.infer_outcomes()
 
 
-def _user() -> str:
+def acting_user() -> str:
+    """Who runs this command, for the audit: `user@host`."""
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -17,6 +17,7 @@ from keepfast.cli.errors import LoadError, report_errors
 if TYPE_CHECKING:
     from keepfast.cli.doctor_findings import DoctorFinding, Status
     from keepfast.cli.doctor_topics import ClusterView, TopicAnswer
+    from keepfast.core.errors import SourceError
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import Connection
     from keepfast.kafka.probe import KafkaProbe, ProbedCluster
@@ -180,6 +181,7 @@ def _inspect(
             groups[own.group] = probe.group(own.group, timeout_s)
         except SourceError as error:
             groups[own.group] = error
+    transactions = _transactions(connection, settings, timeout_s) if facts.has_controller else {}
     for name, topic in topics.items():
         if isinstance(topic, TopicProbe) and time.monotonic() < deadline:
             try:
@@ -191,11 +193,31 @@ def _inspect(
         topics=topics,
         configs=configs,
         groups=groups,
+        transactions=transactions,
         held=held,
         cluster=facts.operations,
         brokers=len(facts.brokers),
         user=connection.sasl_username or "…",
     )
+
+
+def _transactions(connection: Connection, settings: Settings, timeout_s: float) -> dict[str, SourceError | None]:
+    """Of each group whose commits are transactions: why it may not begin one, or None. The id is one of its own: that
+    of a running member would end what it has open.
+    """
+    from keepfast.core.errors import SourceError
+    from keepfast.kafka.config import transaction_properties
+    from keepfast.kafka.probe import KafkaProbe
+
+    found: dict[str, SourceError | None] = {}
+    for own in settings.consumers.values():
+        if own.exactly_once:
+            try:
+                KafkaProbe.transactions(transaction_properties(connection, own.group, "doctor"), timeout_s)
+                found[own.group] = None
+            except SourceError as error:
+                found[own.group] = error
+    return found
 
 
 def _listed(admin: KafkaAdmin, names: list[str], timeout_s: float) -> dict[str, TopicAnswer]:

@@ -5,6 +5,7 @@ All functions are pure: from what the cluster answered to findings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +14,7 @@ from keepfast.cli.doctor_findings import DoctorFinding, Section
 from keepfast.core.errors import Fault, SourceError
 from keepfast.kafka.probe import GroupFacts, Operations, RetainedRecords, TopicProbe
 from keepfast.settings import ConsumerSettings
-from keepfast.wiring.cluster import create_command
+from keepfast.wiring.cluster import create_command, kept_days
 
 SHORT_RETENTION_MS: Final = 7 * 86_400_000
 AHEAD_MS: Final = 5_000
@@ -31,6 +32,7 @@ class ClusterView:
     topics: Mapping[str, TopicAnswer]
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     groups: Mapping[str, GroupFacts | SourceError] = field(default_factory=dict)
+    transactions: Mapping[str, SourceError | None] = field(default_factory=dict)
     held: Mapping[str, RetainedRecords] = field(default_factory=dict)
     cluster: Operations = None
     brokers: int = 1
@@ -47,7 +49,9 @@ def findings(own: ConsumerSettings, seen: ClusterView, now_ms: int) -> Iterator[
         yield DoctorFinding("topics", "warning", f"No topic matches the pattern {own.pattern} of {own.name} yet")
     for topic in own.topics:
         yield from _source(topic, seen)
+        yield from _inbox(own, topic, seen)
     yield from _group(own.group, seen)
+    yield from _transactional(own, seen)
     for source, letters in own.dead_letter_topics.items():
         yield from _letters(own, source, letters, seen)
     for topic in own.topics:
@@ -68,6 +72,18 @@ def _source(topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
         text = f"{topic} has one replica: while a broker is down, its partitions are unavailable"
         yield DoctorFinding("topics", "warning", text, "Increase it to 3 replicas with kafka-reassign-partitions.sh.")
     yield from _permissions(topic, probe.operations, ("READ",), seen, "read from")
+
+
+def _inbox(own: ConsumerSettings, topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
+    kept = kept_days(seen.configs.get(topic, {}))
+    if own.inbox_days is None or kept is None or kept <= own.inbox_days:
+        return
+    shown = "for ever" if kept == math.inf else f"for {kept:g} days"
+    text = f"{topic} keeps records {shown}, the inbox of {own.name} knows them for {own.inbox_days:g} days"
+    fix = (
+        "A later replay of the topic is processed again: increase retention_days, or let the handler bear it (upsert)."
+    )
+    yield DoctorFinding("topics", "warning", text, fix)
 
 
 def _not_seen(at: Section, topic: str, why: SourceError, seen: ClusterView, create: str) -> DoctorFinding:
@@ -109,6 +125,22 @@ def _group(group: str, seen: ClusterView) -> Iterator[DoctorFinding]:
         return
     members = f"{facts.members} member{'s' * (facts.members != 1)}" if facts.members else "no members now"
     yield DoctorFinding("permissions", "ok", f"This login may join the group {group} ({members})")
+
+
+def _transactional(own: ConsumerSettings, seen: ClusterView) -> Iterator[DoctorFinding]:
+    """The transactional ids of a group begin with its name, so a prefix is to be allowed."""
+    if own.group not in seen.transactions:
+        return
+    why = seen.transactions[own.group]
+    if why is None:
+        text = f"This login may use transactional ids that begin with {own.group}."
+        yield DoctorFinding("permissions", "ok", text)
+    elif why.fault is Fault.REFUSED:
+        text = f"This login may not use transactional ids that begin with {own.group}., which exactly_once needs"
+        acl = _acl(seen, "Write", "transactional-id", f"{own.group}. --resource-pattern-type prefixed")
+        yield DoctorFinding("permissions", "problem", text, acl)
+    else:
+        yield DoctorFinding("permissions", "unknown", f"Transactions of {own.group} could not be tried: {why}")
 
 
 def _letters(own: ConsumerSettings, source: str, letters: str, seen: ClusterView) -> Iterator[DoctorFinding]:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from keepfast.cli.connection import as_start_error, brokers_option, connect, connection_for, exit_on_interrupt
-from keepfast.cli.dlq_options import Moment
+from keepfast.cli.database import database
+from keepfast.cli.dlq_options import Moment, acting_user
 from keepfast.cli.errors import report_errors
 from keepfast.cli.lag import is_app
 from keepfast.cli.terminal import confirmed, console, table
 from keepfast.core.commit_metadata import CompletionMap, decode, encode, origin_of
 from keepfast.core.errors import ConfigError, StartError
+from keepfast.core.inbox import RecordIdentity
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
+from keepfast.desk import Desk, DeskOptions
 from keepfast.groups.offsets import PlannedOffset, ShiftBy, Span, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection, admin_properties
 from keepfast.kafka.groups import KafkaGroups
-from keepfast.settings import Settings
+from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import clean_text
 from keepfast.wiring.topic_discovery import with_matched_topics
 
@@ -59,6 +63,9 @@ class OffsetsOfGroup:
     admin: KafkaAdmin
     spans: dict[TopicPartition, Span]
     stored: dict[TopicPartition, CommittedOffset]
+    connection: Connection
+    settings: Settings
+    has_inbox: bool
 
     @property
     def committed(self) -> dict[TopicPartition, int | None]:
@@ -137,6 +144,16 @@ def show(
     required=True,
     help="earliest, latest, an offset, +N, -N, a time (2024-01-31T12:00, UTC), or how long ago (2h).",
 )
+@click.option(
+    "--reprocess",
+    is_flag=True,
+    help="Let the inbox forget the records from there on, so that they are processed again. Noted in the audit.",
+)
+@click.option(
+    "--dsn",
+    metavar="URL",
+    help="The database of the inbox; overrides POSTGRES_URL, POSTGRES_HOST, … and the app's settings.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def reset(
@@ -147,6 +164,8 @@ def reset(
     brokers: str | None,
     *,
     where: Target,
+    reprocess: bool,
+    dsn: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -159,9 +178,13 @@ def reset(
     Stop all members first: the broker refuses the reset otherwise. Offsets outside of a partition become its first
     offset or its end.
 
+    A consumer with an inbox skips records that it has processed, however often it reads them. The plan says how many
+    (of PostgreSQL; not of an inbox with key=…); --reprocess removes them from the inbox first.
+
     \b
     Examples:
       keepfast offsets reset app:app --consumer charge --to 2h --dry-run
+      keepfast offsets reset app:app --consumer charge --to 2h --reprocess
       keepfast offsets reset payments.charge --topic orders.payment.v1 --partition 3 --to 1200
       keepfast offsets reset payments.charge --to=-100
     """
@@ -175,17 +198,22 @@ def reset(
                 else {}
             )
         plan = plan_reset(where, found.spans, found.committed, by_time)
+        ids = _topic_ids(found, plan)
+        known = _known(found, plan, ids, dsn, required=reprocess)
         if not as_json:
             _print_plan(found.group, plan)
+            _print_known(found, known, reprocess=reprocess)
         done = False
-        if not dry_run and any(one.changed for one in plan):
+        if not dry_run and (any(one.changed for one in plan) or (reprocess and known)):
             if not yes and not _confirmed(found.group, plan):
                 click.echo("Nothing was changed.", err=True)
                 raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
+            if reprocess:
+                _forget(found, plan, ids, dsn)
             _commit(found, plan)
             done = True
         if as_json:
-            click.echo(json.dumps(_plan_fields(found.group, plan, done=done)))
+            click.echo(json.dumps(_plan_fields(found.group, plan, done=done) | {"known_to_inbox": known}))
         elif done:
             click.echo("Done. The group starts at these offsets.")
         else:
@@ -201,9 +229,10 @@ def _read(
     if is_app(target):
         with as_start_error():
             settings = with_matched_topics(settings, lambda: admin.names(REPLY_TIMEOUT_S))
-        group, known = _of_app(settings, consumer)
+        chosen = _of_app(settings, consumer)
+        group, known, has_inbox = chosen.group, list(chosen.topics), chosen.inbox_days is not None
     else:
-        group = target
+        group, has_inbox = target, False
         with as_start_error():
             known = sorted(groups.read_by(group, REPLY_TIMEOUT_S))
     if not (topics or known):
@@ -217,17 +246,17 @@ def _read(
         raise ConfigError(f"No such partition in {', '.join(topics or known)}.")
     with as_start_error():
         stored = {one.place: one for one in groups.stored(group, list(spans), REPLY_TIMEOUT_S)}
-    return OffsetsOfGroup(group, groups, admin, spans, stored)
+    return OffsetsOfGroup(group, groups, admin, spans, stored, connection, settings, has_inbox)
 
 
-def _of_app(settings: Settings, consumer: str | None) -> tuple[str, list[str]]:
+def _of_app(settings: Settings, consumer: str | None) -> ConsumerSettings:
     names = list(settings.consumers)
     if consumer is None and len(names) > 1:
         raise ConfigError(f"The app has several consumers; name one with --consumer: {', '.join(names)}.")
     chosen = settings.consumers.get(consumer or names[0])
     if chosen is None:
         raise ConfigError(f"The app has no consumer named {consumer!r}; it has {', '.join(names)}.")
-    return chosen.group, list(chosen.topics)
+    return chosen
 
 
 def _spans(connection: Connection, topics: Sequence[str]) -> dict[TopicPartition, Span]:
@@ -297,6 +326,73 @@ def _summary(plan: Sequence[PlannedOffset]) -> str:
 def _confirmed(group: str, plan: Sequence[PlannedOffset]) -> bool:
     changed = sum(one.changed for one in plan)
     return confirmed(f"{_summary(plan)}. Reset {_partitions(changed)} of {clean_text(group)}?")
+
+
+def _topic_ids(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> dict[str, str]:
+    with as_start_error():
+        facts = found.admin.topics(sorted({one.place.topic for one in plan}), REPLY_TIMEOUT_S)
+    return {name: fact.topic_id for name, fact in facts.items() if fact is not None and fact.topic_id}
+
+
+@contextmanager
+def _inbox(found: OffsetsOfGroup, dsn: str | None) -> Iterator[Any]:
+    """A connection to its database. Raises ConfigError without one, or without the table, and StartError."""
+    with database(None, dsn, found.settings) as (connection, _):
+        yield connection
+
+
+def _known(
+    found: OffsetsOfGroup, plan: Sequence[PlannedOffset], ids: Mapping[str, str], dsn: str | None, *, required: bool
+) -> int | None:
+    """How many records from the new offsets on the inbox knows; None if there is no inbox, or it cannot be asked."""
+    if not (found.has_inbox or dsn or required):
+        return None
+    try:
+        with _inbox(found, dsn) as connection:
+            return _done(connection, found.group, plan, ids)
+    except ConfigError:
+        if required or dsn:
+            raise
+        return None
+
+
+def _done(
+    connection: Any, group: str, plan: Sequence[PlannedOffset], ids: Mapping[str, str], *, remove: bool = False
+) -> int:
+    """Records are noted under the id of their topic, or its name where that was not known."""
+    from keepfast.inbox import tables
+
+    return sum(
+        tables.done_between(
+            connection, RecordIdentity(group, source, one.place.partition, one.offset), one.end, remove=remove
+        )
+        for one in plan
+        for source in filter(None, (one.place.topic, ids.get(one.place.topic)))
+    )
+
+
+def _print_known(found: OffsetsOfGroup, known: int | None, *, reprocess: bool) -> None:
+    if known is None:
+        if found.has_inbox:
+            click.echo("Its inbox skips records that it knows; name its database with --dsn to count them.")
+        return
+    records = f"{known:,} record{'s' * (known != 1)}"
+    if reprocess:
+        click.echo(click.style(f"The inbox forgets {records}: their effects happen again.", fg="red"))
+    else:
+        click.echo(f"The inbox knows {records} from there on and skips them; --reprocess lets it forget them.")
+
+
+def _forget(found: OffsetsOfGroup, plan: Sequence[PlannedOffset], ids: Mapping[str, str], dsn: str | None) -> None:
+    """Noted first: what cannot be audited is not done. All of it or nothing."""
+    topics = ", ".join(sorted({one.place.topic for one in plan}))
+    desk = Desk(found.connection, DeskOptions(topics=(), by=acting_user(), desk_topic=found.settings.desk.topic))
+    try:
+        with as_start_error(), _inbox(found, dsn) as connection, connection.transaction():
+            count = _done(connection, found.group, plan, ids, remove=True)
+            desk.note_action("replay-from", topic=topics, count=count, what=f"inbox of {found.group} forgets")
+    finally:
+        desk.close()
 
 
 def _commit(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> None:

@@ -115,6 +115,11 @@ class Inbox(Protocol):
         ...
 
 
+def retention_days(inbox: Any) -> float:
+    """How long an inbox knows a processed record."""
+    return float(getattr(inbox, "retention_days", RETENTION_DAYS))
+
+
 class OutboxInbox(Inbox, Protocol):
     """An inbox whose transaction also takes what handlers send."""
 

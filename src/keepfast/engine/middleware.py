@@ -135,6 +135,11 @@ def compose(
     return Composition(tuple(composer.steps), composer.values, composer.takes_context)
 
 
+def takes_transaction(shape: HandlerShape, inbox: ConsumerInbox) -> bool:
+    """Whether the handler has a parameter for the inbox's transaction."""
+    return any(_plain(one.annotation) is inbox.inbox.transaction for one in shape.parameters)
+
+
 class _Composer:
     """Collects the steps of one handler's call, and what is wrong with them."""
 

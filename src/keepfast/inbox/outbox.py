@@ -10,7 +10,7 @@ import msgspec
 
 from keepfast.core.inbox import RecordOrigin
 from keepfast.core.records import Outgoing
-from keepfast.engine.context import to_bytes, to_headers
+from keepfast.engine.context import Encode, outgoing_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -49,8 +49,9 @@ def event_of(event_id: uuid.UUID, topic: str, key: bytes | None, value: bytes | 
 class Outbox:
     """`app.outbox`: events that are one fact with what else a transaction of PostgreSQL writes."""
 
-    def __init__(self, app: str) -> None:
+    def __init__(self, app: str, encode: Encode | None = None) -> None:
         self._app = app
+        self._encode = encode
 
     @overload
     def send(
@@ -77,12 +78,13 @@ class Outbox:
         the relay of whichever process of the app, at least once, in the order of the rows of its key. Await it on an
         AsyncConnection.
 
-        `value` may be bytes, str, None, or anything that can be JSON. Raises ValueError for a connection in autocommit
-        without a transaction, and for headers that begin with `keepfast-`.
+        `value` may be bytes, str, None, or anything that can be JSON; a topic with a schema (`app.schema`) gets it in
+        that, of an app that is started. Raises ValueError for a connection in autocommit without a transaction, for
+        headers that begin with `keepfast-` and for a value that does not fit its schema.
         """
         import psycopg
 
-        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), to_headers(headers))
+        outgoing = outgoing_of(self._encode, topic, value, key, headers)
         status = psycopg.pq.TransactionStatus
         if connection.autocommit and connection.info.transaction_status is status.IDLE:
             raise ValueError(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from keepfast.core.errors import StartError
-from keepfast.core.inbox import RETENTION_DAYS
+from keepfast.core.inbox import retention_days
 from keepfast.core.ports import Sink
 from keepfast.inbox import tables
 from keepfast.inbox.postgres import BoundInbox, first_line
@@ -44,7 +44,7 @@ class Pruned:
 
     @classmethod
     def of(cls, inbox: Any) -> Pruned:
-        return cls(inbox, float(getattr(inbox, "retention_days", RETENTION_DAYS)))
+        return cls(inbox, retention_days(inbox))
 
     def before(self, now: datetime) -> datetime:
         return now - timedelta(days=self.retention_days)

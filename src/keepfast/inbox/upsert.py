@@ -18,9 +18,11 @@ def upsert(
     key: str | Collection[str],
     update: Collection[str],
     newer: str | None = None,
+    numbered: bool = False,
 ) -> tuple[str, tuple[Any, ...]]:
     """A statement and its arguments, for `connection.execute(*upsert(…))` of psycopg: insert the row, or, if there is
-    one with this `key`, change the columns in `update` alone, such as metadata.
+    one with this `key`, change the columns in `update` alone, such as metadata. `numbered` writes parameters as asyncpg
+    takes them: `$1`, `$2`, …
 
     `newer` is a column with the time or version of the event: a row that is newer than this one, or as new, stays as it
     is, so that neither a repeated nor a late event overwrites it; the column is updated, too. The number of rows that
@@ -31,7 +33,7 @@ def upsert(
     changed = tuple(dict.fromkeys((*update, *((newer,) if newer is not None else ()))))
     _check(table, row, keys, changed)
     columns = ", ".join(_quoted(name) for name in row)
-    values = ", ".join(["%s"] * len(row))
+    values = ", ".join(f"${number}" if numbered else "%s" for number in range(1, len(row) + 1))
     sets = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in changed)
     # `stored` is the row that is there: its name does not depend on the table's schema.
     late = f" WHERE stored.{_quoted(newer)} < excluded.{_quoted(newer)}" if newer is not None else ""

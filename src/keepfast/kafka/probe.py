@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
     AdminClient,
     OffsetSpec,
@@ -113,6 +113,17 @@ class KafkaProbe:
         ).values()
         group = _wait(f"describe group {name}", future, timeout_s)
         return GroupFacts(group.state.name.lower(), len(group.members), _operations(group))
+
+    @staticmethod
+    def transactions(properties: Mapping[str, Any], timeout_s: float) -> None:
+        """Whether a producer with these properties may begin transactions: the broker notes its transactional id, and
+        forgets it when it is not used. Raises SourceError: REFUSED if this login may not.
+        """
+        try:
+            producer = Producer({**properties, "logger": LOGGER})
+            producer.init_transactions(timeout_s)
+        except CLIENT_ERRORS as error:
+            raise source_error(f"use the transactional id {properties['transactional.id']}", error) from error
 
     def held(self, topic: str, partitions: int, timeout_s: float) -> RetainedRecords:
         places = [TopicPartition(topic, number) for number in range(partitions)]

@@ -36,14 +36,21 @@ P = TypeVar("P")
 class ConsumerBuilder:
     """Builds one consumer. `problems` and `warnings` leave its name out, so that the same of several can be joined.
 
-    `batches`: its handler takes lists. `inbox`: records that were processed are not processed again.
+    `batches`: its handler takes lists. `inbox_days`: for so long, records that were processed are not processed again.
     """
 
     def __init__(
-        self, name: str, app: AppSettings, resolver: Resolver, *, batches: bool = False, inbox: bool = False
+        self,
+        name: str,
+        app: AppSettings,
+        resolver: Resolver,
+        *,
+        batches: bool = False,
+        inbox_days: float | None = None,
     ) -> None:
         self._batches = batches
-        self._inbox = inbox
+        self._inbox_days = inbox_days
+        self._inbox = inbox_days is not None
         self._name = name
         self._app = app
         self._resolver = resolver
@@ -80,6 +87,7 @@ class ConsumerBuilder:
             "name": self._name,
             "topics": topics,
             "names": MappingProxyType(topic_names),
+            "inbox_days": self._inbox_days,
             "pattern": pattern,
             "group": group,
             "assignor": None if self._new_protocol else self._value("assignor"),

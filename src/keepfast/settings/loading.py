@@ -114,7 +114,8 @@ class AppSpec:
     """What the code says. `settings` and each consumer are trees as in keepfast.toml; None means left out.
 
     `settings={"kafka": {"brokers": "…"}}`, `consumers={"charge": {"topics": "orders.v1", "retry": "financial"}}`.
-    `batches` names the consumers whose handlers take lists, `inboxes` those that have an inbox.
+    `batches` names the consumers whose handlers take lists, `inboxes` those that have an inbox, each
+    with the days for which that knows a processed record.
     `handed_over` is such a tree, too, with `consumers` in it, and goes before every other source.
     """
 
@@ -122,7 +123,7 @@ class AppSpec:
     settings: Mapping[str, object] = field(default_factory=dict)
     consumers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     batches: Collection[str] = ()
-    inboxes: Collection[str] = ()
+    inboxes: Mapping[str, float] = field(default_factory=dict)
     handed_over: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -207,7 +208,7 @@ def _build_consumers(
     problems: dict[str, list[str]] = {}
     warnings: dict[str, list[str]] = {}
     for name in spec.consumers:
-        builder = ConsumerBuilder(name, app, resolver, batches=name in spec.batches, inbox=name in spec.inboxes)
+        builder = ConsumerBuilder(name, app, resolver, batches=name in spec.batches, inbox_days=spec.inboxes.get(name))
         settings = builder.build()
         for texts, by_text in ((builder.problems, problems), (builder.warnings, warnings)):
             for text in texts:

@@ -152,7 +152,8 @@ class ConsumerSettings(Policy):
     `group_protocol` `auto`: KIP-848 if the broker has it, else classic with these timings and this assignor.
 
     `max_deliveries` None or 0: no crash guard. `breaker`, `storm_guard` and `rate` are None where nothing guards it,
-    `batch` where its handler takes one record. `rules` are the user's, and `retries` policies for single errors by the
+    `batch` where its handler takes one record. `inbox_days`: how long its inbox knows a processed record; None without
+    an inbox. `rules` are the user's, and `retries` policies for single errors by the
     keys that rules have; the nearest source comes first in both.
     """
 
@@ -166,6 +167,7 @@ class ConsumerSettings(Policy):
         Doc("The topics; `{env}` is filled in."),
     ]
     names: Mapping[str, TopicNames]
+    inbox_days: float | None = None
     pattern: Annotated[
         str | None,
         Text("a regular expression", pattern_problem),

@@ -117,6 +117,8 @@ def check_topics(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Cl
     if missing:
         there = admin.names(ASK_TIMEOUT_S)
         raise StartError("\n".join(_missing(topic, there) for topic in missing))
+    for own in consumers:
+        _compare_inbox(admin, own)
     letter_partitions = {letter: _letter_topic(admin, letter, consumers, facts) for letter in letters}
     retries = RetryTopicsCheck(admin, facts)
     tiers = retries.run(consumers)
@@ -172,6 +174,30 @@ def _compare(admin: KafkaAdmin, letter: str, sources: Iterable[str]) -> None:
         advice=f"kafka-configs.sh --alter --entity-type topics --entity-name {letter}"
         f" --add-config {MAX_BYTES}={_room_for(largest)} --bootstrap-server …",
     )
+
+
+def kept_days(config: Mapping[str, str]) -> float | None:
+    """How long a topic keeps its records, by its configuration: `inf` for always; None where it is not known."""
+    retention_ms = config.get("retention.ms", "")
+    if "compact" in config.get("cleanup.policy", "") or retention_ms == "-1":
+        return math.inf
+    return int(retention_ms) / 86_400_000 if retention_ms.isdigit() else None
+
+
+def _compare_inbox(admin: KafkaAdmin, own: ConsumerSettings) -> None:
+    """Warn about topics that keep records longer than the inbox of their consumer knows them."""
+    for topic in own.topics if own.inbox_days is not None else ():
+        kept = kept_days(admin.topic_config(topic, ASK_TIMEOUT_S))
+        if kept is not None and own.inbox_days is not None and kept > own.inbox_days:
+            log.warning(
+                "inbox_forgets_too_early",
+                consumer=own.name,
+                topic=topic,
+                topic_keeps_days="for ever" if kept == math.inf else round(kept, 1),
+                inbox_keeps_days=own.inbox_days,
+                consequence="a record that is replayed from its topic later than that is processed again",
+                advice="increase retention_days of the inbox, or use upserts that bear a repetition",
+            )
 
 
 def _missing(topic: str, there: Iterable[str]) -> str:

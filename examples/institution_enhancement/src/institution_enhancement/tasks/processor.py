@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from institution_enhancement.tasks import cnpja, db_connection
 from institution_enhancement.tasks.message import InstitutionUpsertedMessage
+from keepfast import upsert
 
-UPSERT = """
-    INSERT INTO institution (bacen_cod_inst, cnpj, name, parent_name, version) VALUES (%s, %s, %s, %s, %s)
-    ON CONFLICT (bacen_cod_inst) DO UPDATE SET
-        cnpj = EXCLUDED.cnpj, name = EXCLUDED.name, parent_name = EXCLUDED.parent_name,
-        version = EXCLUDED.version, enhanced_at = now()
-    WHERE institution.version <= EXCLUDED.version -- a letter that is replayed late changes nothing newer
-"""
+UPDATED = ("cnpj", "name", "parent_name", "enhanced_at")
 
 
 def process_message(message: InstitutionUpsertedMessage) -> dict[str, Any]:
     """`success`, and the error if there is one: the runner tells those that may pass from those that do not."""
     try:
         parent = cnpja.parent_of(message.cnpj)
-        row = (message.bacen_cod_inst, message.cnpj, message.name, parent, message.version)
+        row = {
+            "bacen_cod_inst": message.bacen_cod_inst,
+            "cnpj": message.cnpj,
+            "name": message.name,
+            "parent_name": parent,
+            "version": message.version,
+            "enhanced_at": datetime.now(UTC),
+        }
+        # A letter that is replayed late changes nothing newer.
+        statement = upsert("institution", row, key="bacen_cod_inst", update=UPDATED, newer="version")
         with db_connection.transaction() as cursor:
-            cursor.execute(UPSERT, row)
+            cursor.execute(*statement)
     except Exception as error:  # noqa: BLE001 - it becomes the outcome
         return {"success": False, "error": error}
     return {"success": True, "error": None}
