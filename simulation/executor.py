@@ -29,12 +29,15 @@ from keepfast.engine.calls import (
 )
 from keepfast.engine.context import Context
 from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
+from keepfast.engine.inbox import consumer_inbox
+from keepfast.engine.middleware import Around
 from keepfast.engine.workers import CANCEL_GRACE_S, CoroutineExecutor
 from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.acts import Blocked, StaleGivenUp, TimedOut
 from keepfast.testing.fakes.process import Process, ProcessDied, SimulationError
 from keepfast.testing.fakes.sink import OUTPUT, FakeSink, HandlerSink
 from simulation.event_loop import Results, SimEventLoop, SimEvents
+from simulation.inboxed import SimDatabase, SimInbox, SimTx
 from simulation.setup import GROUP, Setup
 from simulation.workload import FIRST_OUTPUT, LAST_OUTPUT, Attempt, Entry, Workload, outputs_of
 
@@ -91,6 +94,7 @@ class SimExecutor:
         few: int,
         recorder: FlightRecorder | None = None,
         sink: FakeSink | None = None,
+        database: SimDatabase | None = None,
     ) -> None:
         self._process = process
         self._mailbox = mailbox
@@ -119,14 +123,20 @@ class SimExecutor:
         self._sending: Handle | None = None
         self._handler_sink: HandlerSink | None = None
         self._timed_out: list[int] = []  # calls that were given up
-        if sink is not None and setup.sends:
-            shape = inspect_handler(self._send_and_handle, context_type=Context)
+        if sink is not None and (setup.sends or setup.inbox):
+            function = self._send_and_handle if setup.sends else self._write_and_handle
+            shape = inspect_handler(function, context_type=Context, namespace={"SimTx": SimTx})
+            around = Around()
+            if setup.inbox and database is not None:
+                inbox = SimInbox(database, process, Random(rng.getrandbits(32)), self._pause)
+                around = Around((), None, {}, consumer_inbox(inbox, GROUP, handler_is_async=True, where="handler"))
             handler = Handler(
-                self._send_and_handle,
+                function,
                 shape,
                 order=setup.order,
                 tombstones="dead-letter",
                 group=GROUP,
+                around=around,
                 exactly_once=setup.once,
             )
             self._handler_sink = HandlerSink(sink, self._note_full)
@@ -344,6 +354,14 @@ class SimExecutor:
         await self._handle(attempt, run)
         if last in outputs_of(attempt.entry):
             ctx.send(OUTPUT, last, key=str(attempt.call))
+
+    async def _write_and_handle(self, value: bytes | None, tx: SimTx, ctx: Context) -> None:  # noqa: ARG002 - a handler's shape
+        run = ctx._run  # noqa: SLF001 - the only way from a context to its attempt
+        attempt = self._walks[run].attempt
+        if attempt is None:
+            raise SimulationError("a handler is called that has not begun")
+        tx.effects.append(attempt.entry.number)
+        await self._handle(attempt, run)
 
     async def _handle(self, attempt: Attempt, run: Run) -> None:
         if attempt.entry.manners == "blocks" and not self._threads:

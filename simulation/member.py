@@ -24,6 +24,7 @@ from keepfast.testing.fakes.world import FINISHED, Seat, World
 from keepfast.wiring.consumers import Ports, Workers, build_loop
 from simulation.discovery import REFRESH_S, SimDiscovery, appeared, existing
 from simulation.executor import SimExecutor
+from simulation.inboxed import SimDatabase
 from simulation.setup import GROUP, Setup
 from simulation.spool import SimSpool
 from simulation.topic_ids import SimTopicIds
@@ -41,7 +42,9 @@ Watch = Callable[[list[Message]], None]
 
 
 class Watcher(Protocol):
-    """Receives what a member does beyond the trace."""
+    """Receives what a member does beyond the trace. `database` is that of inboxes."""
+
+    database: SimDatabase
 
     def join(self, member: Member) -> None: ...
     def polls(self, member: Member) -> None: ...
@@ -174,7 +177,15 @@ class Member:
         few = setup.capacity if setup.commit.mode == "each" else min(setup.capacity, FAST_WORKERS)
         recorder = world.flights.open(seat.process) if setup.recorder else None
         self.executor = SimExecutor(
-            seat.process, mailbox, workload, rng, setup=setup, few=few, recorder=recorder, sink=seat.sink
+            seat.process,
+            mailbox,
+            workload,
+            rng,
+            setup=setup,
+            few=few,
+            recorder=recorder,
+            sink=seat.sink,
+            database=watcher.database,
         )
         self.source = _Source(
             seat.source,

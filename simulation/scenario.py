@@ -23,6 +23,7 @@ from simulation.chaos import Chaos
 from simulation.discovery import discovering
 from simulation.guarded import guarded
 from simulation.hanging import hanging, retried, stuck
+from simulation.inboxed import inboxed
 from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
 from simulation.outages import Outages
@@ -76,8 +77,9 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        layers = (hanging, guarded, retried, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
-        self.setup = setup or reduce(lambda made, layer: layer(made, seed), (*layers, transacting), setup_for(seed))
+        first = (hanging, guarded, retried, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
+        layers = (*first, transacting, inboxed)
+        self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)

@@ -117,6 +117,8 @@ class Setup:
     """Handlers send records with `ctx.send`; only where `cancels` or `once`."""
     once: bool = False
     """Commits are transactions."""
+    inbox: bool = False
+    """Effects are in a database, with the identities of their records."""
     manners: tuple[str, ...] = ("polite",)
     """What a coroutine does when it is cancelled: ends, returns as if nothing were, continues; or it blocks its loop.
     """

@@ -17,8 +17,10 @@ def transacting(setup: Setup, seed: int) -> Setup:
 
     Nothing is dead-lettered in them: letters in transactions are not what the rules about letters look at.
     """
-    if seed % 1000 < 900:
-        return setup
+    return transactional(setup, seed) if seed % 1000 >= 900 else setup
+
+
+def transactional(setup: Setup, seed: int) -> Setup:
     rng = Random(seed * 31 + 19)
     return replace(
         setup,

@@ -10,6 +10,7 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.telemetry.state import Problem, SeekResult
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.world import World
+from simulation.inboxed import SimDatabase
 from simulation.member import Member
 from simulation.oracle.batches import BatchRules
 from simulation.oracle.book import Book
@@ -18,6 +19,7 @@ from simulation.oracle.crashes import CrashRules
 from simulation.oracle.events import EventRules
 from simulation.oracle.guards import GuardRules
 from simulation.oracle.health import Health
+from simulation.oracle.inboxes import InboxRules
 from simulation.oracle.leaving import LeavingRules
 from simulation.oracle.letters import LetterRules
 from simulation.oracle.membership import MembershipRules
@@ -55,6 +57,8 @@ class Oracle:
         crashes = CrashRules(book, self.blame, health, setup)
         self._spools = spools = SpoolRules(world, book, self.blame, letters)
         sends = SendRules(book, self.blame)
+        self.database = SimDatabase(self.blame)
+        self._inboxes = InboxRules(world.broker, book, self.database, setup)
         self._transactions = once = TransactionRules(world.broker, book, self.blame, setup)
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)
@@ -172,7 +176,8 @@ class Oracle:
             self._events.stepped(member)
 
     def unfinished(self) -> list[str]:
-        return self._progress.unfinished() + self._spools.unfinished() + self._transactions.unfinished()
+        parts = (self._progress, self._spools, self._transactions, self._inboxes)
+        return [left for part in parts for left in part.unfinished()]
 
     @property
     def places(self) -> list[TopicPartition]:

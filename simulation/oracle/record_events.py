@@ -287,9 +287,9 @@ class RecordEventRules:
             self._blame("event", f"{member} reports the end of record {entry.number} twice: {event}")
 
     def _run_finished(self, member: str, event: events.RunFinished, now: float) -> None:  # noqa: ARG002 - as all
-        if not event.records and not event.filtered:
+        if not (event.records or event.filtered or event.skipped):
             self._blame("event", f"{member} reports a run without records")
-        for place in (*event.records, *event.filtered):
+        for place in (*event.records, *event.filtered, *event.skipped):
             found = list(self._find(member, place, event.retry_topic))
             for seen, entry in found:
                 if entry.number in seen.succeeded:

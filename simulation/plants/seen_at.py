@@ -164,6 +164,11 @@ SEEN_AT: Final = {
     "takes_a_transaction_of_which_nothing_is_known_for_one_that_was_aborted": 903,
     "forgets_the_outputs_of_a_record_that_failed_before": 900,
     "commits_outputs_of_records_that_are_not_finished": 900,
+    "hands_over_a_record_that_the_inbox_knows": 890,
+    "takes_records_of_two_partitions_for_the_same": 890,
+    "finishes_a_record_whose_transaction_it_rolls_back": 890,
+    "commits_the_transaction_of_an_attempt_that_failed_and_forgets_its_identity": 890,
+    "commits_the_end_past_a_record_that_is_not_finished": 9,
 }
 
 

@@ -10,14 +10,14 @@ from keepfast.core.guards import StormPolicy
 from simulation.report import account
 from simulation.scenario import LEAST_EVENTS, Outcome, run_seed
 
-SEEDS = (*range(60), 78, 118, 131, 144, 154, 160, 190, 247, 310, 334, 792, 864, 884, 900, 902, 903, 1335)
+SEEDS = (*range(60), 78, 118, 131, 144, 154, 160, 190, 247, 310, 334, 792, 864, 884, 890, 900, 902, 903, 1335)
 SEEDS += (1354, 1403, 1420, 1750, 1773, 1840, 700575)
 """The last ones have what is rare: batches and retry topics without an order, partitions that are added to a topic,
 places that wait for the sends of handlers that were given up, a breaker that stays closed by the one success of its
 probe, a batch that kills twice beside a record that cannot be decoded, a letter that is shortened while a copy of its
 record is moved, a partition that gets its position only in a drain, a run of a topic that is gone when its process
 dies, and a probe that goes well after its partition was lost. And seeks: of a partition with suspects, with a batch
-that fails, while records arrive, and while the broker does not answer. 900 to 903 have transactions.
+that fails, while records arrive, and while the broker does not answer. 890 has an inbox, 900 to 903 have transactions.
 """
 
 LATER = range(60, 300)
@@ -29,7 +29,8 @@ FAULTS = {
     "commit_refused_UNKNOWN_TOPIC_OR_PART", "commit_retry", "commit_unsent", "committed_read_failed", "compaction",
     "coordinator_frozen", "crash", "disk_full", "disk_sync_failed", "event_loop_blocked", "evicted_by_hand",
     "evicted_fenced", "evicted_session", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers", "halt", "handler_stuck",
-    "handler_timed_out", "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added", "power_cut",
+    "handler_timed_out", "inbox_commit_lost", "inbox_commit_unknown", "killed_by_a_record", "moved_to_a_retry_topic",
+    "offset_gap", "partitions_added", "power_cut",
     "rebalance", "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed", "send_refused",
     "send_too_large", "send_written_but_failed", "sigterm", "stale_handler_given_up", "stop", "topic_id_behind",
     "topic_appeared", "topic_ids_failed", "topic_recreated", "transaction_aborted", "transaction_unknown",

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import confluent_kafka
-from confluent_kafka import Producer, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
     AdminClient,
     OffsetSpec,
 )
 
-from keepfast.core.errors import SourceError
+from keepfast.core.errors import Fault, SourceError
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 
@@ -63,6 +63,9 @@ class RetainedRecords:
 def client_versions() -> tuple[str, str]:
     """Versions of confluent-kafka and of its librdkafka."""
     return version("confluent-kafka"), confluent_kafka.libversion()[0]
+
+
+_NOT_ALLOWED: Final = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED).str().removeprefix("Broker: ")
 
 
 class KafkaProbe:
@@ -123,7 +126,10 @@ class KafkaProbe:
             producer = Producer({**properties, "logger": LOGGER})
             producer.init_transactions(timeout_s)
         except CLIENT_ERRORS as error:
-            raise source_error(f"use the transactional id {properties['transactional.id']}", error) from error
+            found = source_error(f"use the transactional id {properties['transactional.id']}", error)
+            if _NOT_ALLOWED in str(error):  # which is fatal for the client, and so its own code is lost
+                found = SourceError(str(found), fault=Fault.REFUSED, code="TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+            raise found from error
 
     def held(self, topic: str, partitions: int, timeout_s: float) -> RetainedRecords:
         places = [TopicPartition(topic, number) for number in range(partitions)]
