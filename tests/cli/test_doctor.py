@@ -230,8 +230,8 @@ def test_without_problems_nothing_is_reported() -> None:
             14,
             "keeps records for 30 days, the inbox of charge knows them for 14",
         ),
-        ({"retention.ms": "-1"}, 400, "keeps records for ever"),
-        ({"retention.ms": "1000", "cleanup.policy": "compact"}, 14, "keeps records for ever"),
+        ({"retention.ms": "-1"}, 400, "keeps records forever"),
+        ({"retention.ms": "1000", "cleanup.policy": "compact"}, 14, "keeps records forever"),
         ({}, 14, ""),
     ],
 )

@@ -78,7 +78,7 @@ def _inbox(own: ConsumerSettings, topic: str, seen: ClusterView) -> Iterator[Doc
     kept = kept_days(seen.configs.get(topic, {}))
     if own.inbox_days is None or kept is None or kept <= own.inbox_days:
         return
-    shown = "for ever" if kept == math.inf else f"for {kept:g} days"
+    shown = "forever" if kept == math.inf else f"for {kept:g} days"
     text = f"{topic} keeps records {shown}, the inbox of {own.name} knows them for {own.inbox_days:g} days"
     fix = (
         "A later replay of the topic is processed again: increase retention_days, or let the handler bear it (upsert)."

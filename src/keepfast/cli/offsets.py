@@ -191,13 +191,7 @@ def reset(
     with report_errors(debug=debug), exit_on_interrupt():
         found = _read(target, consumer, topics, partitions, brokers)
         _refuse_members(found)
-        with as_start_error():
-            by_time = (
-                found.groups.at_time(list(found.spans), where.at_ms, REPLY_TIMEOUT_S)
-                if isinstance(where, ToTime)
-                else {}
-            )
-        plan = plan_reset(where, found.spans, found.committed, by_time)
+        plan = _plan(found, where)
         ids = _topic_ids(found, plan)
         known = _known(found, plan, ids, dsn, required=reprocess)
         if not as_json:
@@ -326,6 +320,14 @@ def _summary(plan: Sequence[PlannedOffset]) -> str:
 def _confirmed(group: str, plan: Sequence[PlannedOffset]) -> bool:
     changed = sum(one.changed for one in plan)
     return confirmed(f"{_summary(plan)}. Reset {_partitions(changed)} of {clean_text(group)}?")
+
+
+def _plan(found: OffsetsOfGroup, where: Target) -> list[PlannedOffset]:
+    by_time: Mapping[TopicPartition, int] = {}
+    if isinstance(where, ToTime):
+        with as_start_error():
+            by_time = found.groups.at_time(list(found.spans), where.at_ms, REPLY_TIMEOUT_S)
+    return plan_reset(where, found.spans, found.committed, by_time)
 
 
 def _topic_ids(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> dict[str, str]:

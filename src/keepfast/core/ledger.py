@@ -2,7 +2,7 @@
 
 Records are known by their *sequence number*, counted in order of arrival, so offsets that never arrive (compaction,
 transaction markers, aborted records) need no care between records. Behind the last one they count as finished once the
-source has said that nothing else lies there (`reach`). Owner: the loop thread.
+source has reported that nothing else lies there (`reach`). Owner: the loop thread.
 
 How old what was received is, by the timestamps that Kafka has of it.
 

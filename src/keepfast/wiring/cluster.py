@@ -193,7 +193,7 @@ def _compare_inbox(admin: KafkaAdmin, own: ConsumerSettings) -> None:
                 "inbox_forgets_too_early",
                 consumer=own.name,
                 topic=topic,
-                topic_keeps_days="for ever" if kept == math.inf else round(kept, 1),
+                topic_keeps_days="forever" if kept == math.inf else round(kept, 1),
                 inbox_keeps_days=own.inbox_days,
                 consequence="a record that is replayed from its topic later than that is processed again",
                 advice="increase retention_days of the inbox, or use upserts that bear a repetition",

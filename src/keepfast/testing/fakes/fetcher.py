@@ -40,7 +40,7 @@ Fetched = tuple[FakeMessage, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class PartitionEnd:
     """In place of a record: nothing lies between the last one and this offset."""
 
     place: TopicPartition
@@ -113,21 +113,21 @@ class Fetcher:
             self._queue.popleft()
         return bool(self._queue)
 
-    def take(self) -> Fetched | Ended | None:
+    def take(self) -> Fetched | PartitionEnd | None:
         """The next record of the queue; the position moves past it. It does not move past an end."""
         if not self.ready():
             return None
         tap, _, message = self._queue.popleft()
         if isinstance(message, int):
-            return Ended(tap.place, message, tap.epoch)
+            return PartitionEnd(tap.place, message, tap.epoch)
         tap.buffered -= 1
         tap.next = message.offset() + 1
         self._fetch(tap)
         return message, tap.epoch
 
-    def is_current(self, fetched: Fetched | Ended) -> bool:
+    def is_current(self, fetched: Fetched | PartitionEnd) -> bool:
         """Whether its partition was neither released nor reset since."""
-        if isinstance(fetched, Ended):
+        if isinstance(fetched, PartitionEnd):
             place, epoch = fetched.place, fetched.epoch
         else:
             message, epoch = fetched

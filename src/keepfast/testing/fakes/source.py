@@ -14,7 +14,7 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.testing.fakes.acts import OffsetsRead
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.commits import Commits
-from keepfast.testing.fakes.fetcher import Ended, Fetched, Fetcher
+from keepfast.testing.fakes.fetcher import Fetched, Fetcher, PartitionEnd
 from keepfast.testing.fakes.membership import Membership, Phase
 from keepfast.testing.fakes.operations import AssignOp, CommitOp, ErrorOp, LostOp, Operation, Operations, RevokeOp
 from keepfast.testing.fakes.process import Process, SimulationError
@@ -60,7 +60,7 @@ class FakeSource:
             answered=self._membership.commit_answered,
             unknown=self._membership.renew,
         )
-        self._ends: list[Ended] = []  # reached in the last call, whose records the caller has by now
+        self._ends: list[PartitionEnd] = []  # reached in the last call, whose records the caller has by now
         self._listener: Listener | None = None
         self._listener_error: Exception | None = None
         self._callback = ""
@@ -251,7 +251,7 @@ class FakeSource:
         if self._event_taken:
             return None
         fetched = self._fetcher.take()
-        if isinstance(fetched, Ended):
+        if isinstance(fetched, PartitionEnd):
             self._event_taken = True
             self._ends.append(fetched)
             return None
@@ -262,7 +262,7 @@ class FakeSource:
             fetched = self._fetcher.take()
             if fetched is None:
                 return
-            if isinstance(fetched, Ended):
+            if isinstance(fetched, PartitionEnd):
                 self._ends.append(fetched)
             else:
                 taken.append(fetched)
