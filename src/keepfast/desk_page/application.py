@@ -1,14 +1,16 @@
-"""The desk as an ASGI application: routes, sessions, errors."""
+"""The desk as an ASGI application: routes, sessions, errors, and the events that let an open page read itself again."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
@@ -19,10 +21,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from keepfast.core.errors import KeepfastError
+from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.desk import Desk
 from keepfast.desk_page.access import API, COOKIE, SESSION_S, AccessGate, Denied, plain_refusal
 from keepfast.desk_page.api import DeskApi
-from keepfast.desk_page.export import export_lines
-from keepfast.desk_page.live import MAX_STREAMS, Pulse
+from keepfast.desk_page.filters import VIEWS
 from keepfast.desk_page.screens import DeskBackend, Screens
 from keepfast.desk_page.tokens import DeskUser, Right
 from keepfast.telemetry.logs import get_logger
@@ -34,6 +37,64 @@ DISCOVER_S: Final = 10.0
 STATIC: Final = Path(__file__).parent / "static"
 View = Callable[[Request, DeskUser], Response]
 Act = Callable[[Request, DeskUser, FormData], Response]
+
+
+LOOK_S: Final = 1.0
+"""How often Kafka is asked for what is new while a page is open."""
+ALIVE_S: Final = 15.0
+MAX_STREAMS: Final = 200
+
+
+class Pulse:
+    """Looks at Kafka while pages are open, and counts changes. One event loop.
+
+    `look` reads what is new and returns something that differs when there was something; it runs on a thread.
+    """
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self._seen: object = None
+        self._looked_at = 0.0
+        self._lock = asyncio.Lock()
+        self.version = 0
+        self.streams = 0
+
+    async def now(self) -> int:
+        """The number of the last change; looks if the last look is old."""
+        async with self._lock:
+            if time.monotonic() - self._looked_at >= LOOK_S:
+                seen = await run_in_threadpool(self._look)
+                self._looked_at = time.monotonic()
+                if seen != self._seen:
+                    self._seen = seen
+                    self.version += 1
+        return self.version
+
+    async def stream(self, request: Request, *, always: bool) -> AsyncIterator[bytes]:
+        """Lines of an event stream. `always`: the view changes by itself, such as that of consumers."""
+        self.streams += 1
+        try:
+            known, alive_at = await self.now(), time.monotonic()
+            yield b"retry: 3000\n\n"
+            while not await request.is_disconnected():
+                await asyncio.sleep(LOOK_S * (2 if always else 1))
+                version = await self.now()
+                if version != known or always:
+                    known = version
+                    yield b"event: changed\ndata: %d\n\n" % version
+                    alive_at = time.monotonic()
+                elif time.monotonic() - alive_at >= ALIVE_S:
+                    alive_at = time.monotonic()
+                    yield b": alive\n\n"
+        finally:
+            self.streams -= 1
+
+
+def export_lines(desk: Desk) -> Iterator[bytes]:
+    """All cases that were put aside. Noted in the audit first."""
+    where = desk.own(CaseFilter(states=VIEWS["put-aside"]))
+    desk.note_action("export", count=desk.cases(where, size=1).total, what="discarded")
+    return (msgspec.json.encode(asdict(case)) + b"\n" for case in desk.index.selected(where))
 
 
 class DeskApplication:

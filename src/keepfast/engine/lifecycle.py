@@ -6,23 +6,29 @@ Signal handlers that a forked child does not inherit.
 
 `multiprocessing` forks by default on Linux up to Python 3.13, also when a user's handler calls it. A child with our
 signal handlers would ignore the SIGTERM of `Process.terminate()` or of a pool that ends: it has no loop to drain.
+
+Shutdowns that took longer than they may: noted by the process that ends, counted by the next one that starts.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import threading
 import time
+import uuid
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
 
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
 from keepfast.core.ports import Mailbox
+from keepfast.engine.flight_recorder import StateDirectory
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Ending, Release, Stop
 from keepfast.engine.workers import Inline, Superseded
@@ -347,3 +353,51 @@ class Lifecycle:
         if late or any(ending.unfinished for ending in endings):
             return EXIT_DEADLINE
         return EXIT_OK
+
+
+MAX_NOTED_BYTES = 1_000_000
+
+
+class MissedDeadlines:
+    """Those of one app on this host. A process that has passed its deadline ends at once and is not scraped again, so
+    it leaves a line in a file of the state directory, which the next process of the app takes. Where that directory
+    does not outlive the process, nothing is counted. Never raises.
+    """
+
+    def __init__(self, configured: str | None, app: str) -> None:
+        self._configured = configured
+        self._name = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', app)[:100]}.missed-deadlines"
+
+    def note(self) -> None:
+        """The deadline of this process has passed. Any thread."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(OSError):
+            fd = os.open(self._path(), flags, 0o600)
+            try:
+                os.write(fd, b"%d\n" % time.time())
+            finally:
+                os.close(fd)
+
+    def take(self) -> int:
+        """How many there were since the last process took them; of several that start at once, one gets them."""
+        with suppress(OSError):
+            path = self._path()
+            taken = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+            path.rename(taken)
+            try:
+                with taken.open("rb") as file:
+                    count = file.read(MAX_NOTED_BYTES).count(b"\n")
+            finally:
+                taken.unlink()
+            if count:
+                log.warning(
+                    "previous_shutdown_timed_out",
+                    times=count,
+                    consequence="what was not finished then is delivered again",
+                    what_to_do="give handlers a timeout_s, or raise shutdown.timeout_s and the platform's grace period",
+                )
+            return count
+        return 0
+
+    def _path(self) -> Path:
+        return StateDirectory.open(self._configured).path / self._name

@@ -28,12 +28,10 @@ from typing import Self
 from keepfast.core.errors import StartError
 from keepfast.testing.jars import KAFKA_VERSION, KafkaFiles, cache_lock, is_cached, kafka_files, random_id
 from keepfast.testing.java import Java, find_java
-from keepfast.testing.kafka_node import KafkaNode
+from keepfast.testing.kafka_node import KafkaNode, NodeDied, NodeWatcher, wait_until_ready
 from keepfast.testing.loopback import free_ports, is_free
 from keepfast.testing.plan import KEYSTORE_PASSWORD, ClusterPlan, NodePorts, server_properties
-from keepfast.testing.ready import NodeDied, wait_until_ready
 from keepfast.testing.topics import ExistingBroker, TopicAdmin
-from keepfast.testing.watcher import Watcher
 
 
 def java_command(java: Java, files: KafkaFiles, plan: ClusterPlan, *archive: str) -> list[str]:
@@ -95,7 +93,7 @@ def _base_options(java: Java, base: Path) -> list[str]:
 def _make_archive(java: Java, files: KafkaFiles, archive: Path) -> None:
     work = Path(tempfile.mkdtemp(prefix="classes-", dir=files.folder))
     fresh = work / "fresh.jsa"
-    watcher = Watcher(work, remove=True)
+    watcher = NodeWatcher(work, remove=True)
     watcher.start()
     try:
         base = _base_options(java, _archive_path(java, files, "-base"))
@@ -357,7 +355,7 @@ class _Home:
         self.command = command
         self.nodes = [KafkaNode(number, folder / f"node-{number}") for number in ports]
         self.cluster_id = self.nodes[0].cluster_id() or random_id()
-        self._watcher = Watcher(folder, remove=not keep)
+        self._watcher = NodeWatcher(folder, remove=not keep)
         self._watcher.start()
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self.nodes, self._watcher, keep=keep)
 
@@ -373,7 +371,7 @@ class _Home:
         self._finalizer()
 
 
-def _end(owner: int, nodes: Sequence[KafkaNode], watcher: Watcher, *, keep: bool) -> None:
+def _end(owner: int, nodes: Sequence[KafkaNode], watcher: NodeWatcher, *, keep: bool) -> None:
     if os.getpid() != owner:
         return  # a forked child inherits the object, not the broker
     if keep:

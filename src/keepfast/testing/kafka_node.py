@@ -1,4 +1,4 @@
-"""One Kafka node: its folder, its process, its signals."""
+"""Kafka nodes: their folders, processes and signals, the wait until they are ready, and what stops them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # both of them public, says its docstring
+    AdminClient,
+    ClusterMetadata,
+)
+
+from keepfast.core.errors import StartError
 from keepfast.testing.jars import KafkaFiles, random_id
 
 # Writes its own process id, then becomes the program: so there is no moment in which a node runs and the watcher
-# (watcher.py) does not know it.
+# (`NodeWatcher`) does not know it.
 _LAUNCH = 'echo $$ > "$0" && exec "$@"'
 
 
@@ -138,3 +146,99 @@ class KafkaNode:
 
 # They would add options to our command line, or text to its output.
 _JVM_VARIABLES = frozenset({"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"})
+
+
+class NodeDied(StartError):
+    """A node ended while it was starting; the message has the end of its log."""
+
+
+def wait_until_ready(
+    nodes: Sequence[KafkaNode], bootstrap: str, cluster_id: str, *, timeout_s: float, leaders: bool = True
+) -> None:
+    """Return when every one of `nodes` is registered and, if `leaders`, every partition has a leader.
+
+    Raises NodeDied when a node ends meanwhile, StartError after the timeout or if another cluster answers there.
+    """
+    deadline = time.monotonic() + timeout_s
+    wanted = {node.number for node in nodes}
+    admin = _client(bootstrap)
+    while True:
+        for node in nodes:
+            if not node.running:
+                raise NodeDied(f"Kafka node {node.number} ended while starting. The end of its log:\n{node.log_tail()}")
+        answer = _ask(admin)
+        if answer is not None and answer.cluster_id not in (None, cluster_id):
+            raise StartError(
+                f"Another Kafka (cluster {answer.cluster_id}) answers at {bootstrap}: "
+                "choose another port, or none for a free one."
+            )
+        if answer is not None and wanted <= set(answer.brokers) and (not leaders or _all_led(answer)):
+            return
+        if time.monotonic() > deadline:
+            words = "\n".join(node.log_tail() for node in nodes)
+            raise StartError(f"Kafka at {bootstrap} was not ready after {timeout_s:g} s. The end of its log:\n{words}")
+        time.sleep(0.02)
+
+
+def _client(bootstrap: str) -> AdminClient:
+    # The client's own back-off grows to 10 s: too long for a boot of 1 s.
+    quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
+    return AdminClient({"bootstrap.servers": bootstrap, **quick})
+
+
+def _ask(admin: AdminClient) -> ClusterMetadata | None:
+    try:
+        return admin.list_topics(timeout=1)
+    except KafkaException:
+        return None
+
+
+def _all_led(answer: ClusterMetadata) -> bool:
+    return all(partition.leader >= 0 for topic in answer.topics.values() for partition in topic.partitions.values())
+
+
+# $1 the cluster's folder, $2 "remove" to delete it afterwards
+_STOP_NODES = """
+trap '' INT TERM HUP
+cat > /dev/null
+for file in "$1"/node-*/pid; do
+    [ -f "$file" ] && kill -9 "$(cat "$file")" 2> /dev/null
+done
+[ "$2" = remove ] && rm -rf -- "$1"
+exit 0
+"""
+
+
+class NodeWatcher:
+    """Stops the nodes in `folder` when this process has ended in any way, from `start` until `release`.
+
+    A tiny shell waits for the end of its standard input, which only this process holds open: when it exits, is killed
+    or crashes, the kernel closes it. (A parent-death signal would come when the *thread* that started the node ends,
+    and needs code between fork and exec, which is not safe beside the client's threads.)
+    """
+
+    def __init__(self, folder: Path, *, remove: bool) -> None:
+        self._folder = folder
+        self._remove = remove
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        if self._process is not None:
+            return
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _STOP_NODES, "sh", str(self._folder), "remove" if self._remove else "keep"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=os.sep,
+            process_group=0,
+        )
+
+    def release(self) -> None:
+        """Run it now and wait for it: kills running nodes, removes the folder if `remove`."""
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait()
+        self._process = None

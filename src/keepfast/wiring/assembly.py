@@ -25,8 +25,7 @@ from keepfast.engine.clock import RealClock
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
 from keepfast.engine.hooks import EventHooks, Hook
-from keepfast.engine.lifecycle import Lifecycle, LoopThread
-from keepfast.engine.missed_deadlines import MissedDeadlines
+from keepfast.engine.lifecycle import Lifecycle, LoopThread, MissedDeadlines
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups

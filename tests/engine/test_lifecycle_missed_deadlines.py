@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from keepfast.core.exit_codes import EXIT_DEADLINE
-from keepfast.engine.lifecycle import Lifecycle
-from keepfast.engine.missed_deadlines import MissedDeadlines
+from keepfast.engine.lifecycle import Lifecycle, MissedDeadlines
 from tests.engine.test_lifecycle import StandIn
 from tests.support.log_capture import LogCapture
 
