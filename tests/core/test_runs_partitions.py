@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core.commit_metadata import WINDOW, CompletionMap
-from keepfast.core.records import Message
+from keepfast.core.records import Message, Outgoing
 from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.support.messages import PLACE, message
 
@@ -133,3 +135,54 @@ def test_the_window_moves_with_the_lowest_unfinished_record() -> None:
     assert one.window_end() == 3 + WINDOW
     one.ledger.finish([0])
     assert one.window_end() == 4 + WINDOW
+
+
+class Replayed:
+    """Holds these offsets back until they are reported."""
+
+    def __init__(self, *offsets: int) -> None:
+        self._offsets = offsets
+
+    def hold_back(
+        self, seqs: Sequence[int], messages: list[Message], filtered: Collection[int]
+    ) -> tuple[Sequence[int], list[Message]]:
+        pairs = [(seq, one) for seq, one in zip(seqs, messages, strict=True) if one.offset() not in self._offsets]
+        return [seq for seq, _ in pairs], [one for _, one in pairs]
+
+    def holds_back(self, failed_record: FailedRecord) -> bool:
+        return failed_record.message.offset() in self._offsets
+
+
+def outputs(one: Partition) -> list[str]:
+    return [output.outgoing.topic for output in one.outputs]
+
+
+def test_what_a_replayed_record_gave_is_committed_when_it_is_reported_and_not_before() -> None:
+    one = partition()
+    one.feed(records(0, 1))
+    one.replays = Replayed(1)
+    run = Run(one, list(one.buffer), (0, 1), {})
+    for number, record in enumerate(run.messages):
+        run.give(record, [Outgoing(f"out-{number}", b"v")])
+    run.done = 2
+    one.finish(run)
+    assert (outputs(one), one.ledger.watermark()) == (["out-0"], 1)
+    one.finish_reported(1, run.messages[1])
+    assert (outputs(one), one.ledger.watermark()) == (["out-0", "out-1"], 2)
+    one.outputs_done(one.outputs)
+    assert one.output_bytes == 0
+
+
+def test_what_a_replayed_record_gave_after_it_had_failed_waits_for_its_report_too() -> None:
+    one = partition()
+    one.feed(records(0))
+    one.replays = Replayed(0)
+    [record] = one.buffer
+    failed_record = FailedRecord(one, 0, record, (), 0.0)
+    run = Run.again(failed_record)
+    run.give(record, [Outgoing("out", b"v")])
+    one.finish_failed(failed_record)
+    one.take_outputs(run, run.messages)
+    assert (outputs(one), one.ledger.watermark()) == ([], 0)
+    one.finish_reported(0, record)
+    assert (outputs(one), one.ledger.watermark()) == (["out"], 1)

@@ -15,21 +15,6 @@ from tests.support.project_files import ROOT, SOURCES
 
 FUNCTION_LINES = 60
 
-MAX_WITH_ONE_IMPORTER = 35
-"""Modules of the package that one other module imports: a sign that one noun is in several files. There were 27 when
-this was written; join files rather than raise it.
-"""
-
-NOT_COUNTED = (
-    "keepfast.cli.",  # commands
-    "keepfast.kafka.",  # adapters of clients, spools and databases
-    "keepfast.deadletters.spool.",
-    "keepfast.inbox.",
-    "keepfast.classify.rules.",  # tables of rules
-    "keepfast.audit.clauses",
-    "keepfast.audit.checks",
-)
-
 SIMULATION = ROOT / "simulation"
 
 CORE_DEPENDENCIES = {"click", "confluent_kafka", "msgspec"}
@@ -102,22 +87,6 @@ def _reached(name: str, imports: Mapping[str, Collection[str]]) -> set[str]:
         new = set(imports[left.pop()]) - found
         found |= new
         left += new
-    return found
-
-
-def with_one_importer(imports: Mapping[str, Collection[str]]) -> list[str]:
-    """Modules of the package that exactly one other imports. One that only its own package imports, to hand it on,
-    is imported by whatever imports that.
-    """
-    found = []
-    packages = {name.rpartition(".")[0] for name in imports}
-    for name in set(imports) - packages:
-        package = name.rpartition(".")[0]
-        importers = {one for one, imported in imports.items() if name in imported}
-        if importers == {package}:
-            importers = {one for one, imported in imports.items() if package in imported}
-        if package.startswith("keepfast") and not name.startswith(NOT_COUNTED) and len(importers) == 1:
-            found.append(name)
     return found
 
 
@@ -198,18 +167,9 @@ def test_optional_packages_are_imported_only_where_they_are_used() -> None:
 
 def test_no_modules_import_each_other() -> None:
     """Not even for type checking: what two modules need of each other has an owner of its own."""
-    assert cycles(all_imports()) == []
-
-
-def test_few_modules_have_a_single_importer() -> None:
-    assert len(with_one_importer(all_imports())) <= MAX_WITH_ONE_IMPORTER
-
-
-@cache
-def all_imports() -> dict[str, set[str]]:
-    """What each module of the package and of the simulator imports, of these."""
     names = {path: _module(path, path.is_relative_to(SOURCES)) for path in modules(SOURCES) + modules(SIMULATION)}
-    return {name: modules_imported(parsed(path), names.values()) - {name} for path, name in names.items()}
+    imports = {name: modules_imported(parsed(path), names.values()) - {name} for path, name in names.items()}
+    assert cycles(imports) == []
 
 
 def _module(path: Path, in_package: bool) -> str:
@@ -296,16 +256,3 @@ def test_methods_of_protocols_have_a_body_that_type_checkers_accept() -> None:
         if ast.unparse(method.body[-1]) != "..." and not isinstance(method.body[-1], ast.Return)
     ]
     assert found == []
-
-
-def test_the_guard_of_importers_looks_through_packages() -> None:
-    imports = {
-        "keepfast.a": {"keepfast.p"},
-        "keepfast.b": {"keepfast.p", "keepfast.lone"},
-        "keepfast.p": {"keepfast.p.one"},
-        "keepfast.p.one": set(),
-        "keepfast.lone": set(),
-        "keepfast.cli.command": set(),
-        "keepfast.cli": {"keepfast.cli.command"},
-    }
-    assert with_one_importer(imports) == ["keepfast.lone"]

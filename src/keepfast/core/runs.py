@@ -86,6 +86,7 @@ class Partition:
         "skips",
         "topic_id",
         "topic_partitions",
+        "unreported",
         "watch",
     )
 
@@ -122,6 +123,7 @@ class Partition:
         self.failed_records: OrderedSet[FailedRecord] = OrderedSet()
         self.replays: HeldReplays | None = None  # None until a replayed record is received
         self.reporting = 0  # records that are done, and finished when the desk knows it
+        self.unreported: dict[int, list[Output]] = {}  # these, by offset: what they gave is committed with them
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed = committed or (start, "")  # what the broker is known to have
         self.outputs: list[Output] = []  # due to what is finished, for the transaction that commits it
@@ -228,21 +230,29 @@ class Partition:
         seqs, messages = run.seqs, run.messages
         if first or count < len(seqs):
             seqs, messages = seqs[first:count], messages[first:count]
+        done = messages
         if self.replays is not None:
             seqs, messages = self.replays.hold_back(seqs, messages, {at - first for at in run.filtered})
-            if not seqs:
-                return
-        self.ledger.finish(seqs)
-        self.held.finish(seqs, messages)
+            if len(messages) < len(done):
+                finished = set(map(id, messages))
+                self.unreported |= {message.offset(): [] for message in done if id(message) not in finished}
+        if seqs:
+            self.ledger.finish(seqs)
+            self.held.finish(seqs, messages)
         if run.outputs:
-            self.take_outputs(run, messages)
+            self.take_outputs(run, done)
 
     def take_outputs(self, run: Run, messages: Sequence[Message]) -> None:
-        """These records of the run are finished: what they gave is committed with them."""
-        finished = set(map(id, messages))
+        """These records of the run are done: what they gave is committed with them, when they are finished."""
+        done = set(map(id, messages))
         for message, outgoing in run.outputs:
-            if id(message) in finished:
-                self.add_output(Output(outgoing))
+            if id(message) in done:
+                output, later = Output(outgoing), self.unreported.get(message.offset())
+                if later is None:
+                    self.add_output(output)
+                else:
+                    later.append(output)
+                    self.output_bytes += output.size
 
     def add_output(self, output: Output) -> None:
         """Its record is finished, or will be before the next commit."""
@@ -261,10 +271,14 @@ class Partition:
         self.failed_records.discard(failed_record)
         if self.replays is None or not self.replays.holds_back(failed_record):
             self.finish_reported(failed_record.seq, failed_record.message)
+        else:
+            self.unreported[failed_record.message.offset()] = []
 
     def finish_reported(self, seq: int, message: Message) -> None:
+        """It is done, and the desk knows it if it must."""
         self.ledger.finish((seq,))
         self.held.finish((seq,), (message,))
+        self.outputs += self.unreported.pop(message.offset(), ())
 
     def close(self) -> None:
         """The epoch is over: nothing of it may be committed, dead-lettered or started any more."""
@@ -272,6 +286,7 @@ class Partition:
         self.buffer.clear()
         self.awaiting.clear()
         self.outputs.clear()
+        self.unreported.clear()
 
 
 KEPT_ATTEMPTS = 20

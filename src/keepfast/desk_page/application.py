@@ -39,7 +39,7 @@ View = Callable[[Request, DeskUser], Response]
 Act = Callable[[Request, DeskUser, FormData], Response]
 
 
-LOOK_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 """How often Kafka is asked for what is new while a page is open."""
 ALIVE_S: Final = 15.0
 MAX_STREAMS: Final = 200
@@ -62,7 +62,7 @@ class Pulse:
     async def now(self) -> int:
         """The number of the last change; looks if the last look is old."""
         async with self._lock:
-            if time.monotonic() - self._looked_at >= LOOK_S:
+            if time.monotonic() - self._looked_at >= POLL_INTERVAL_S:
                 seen = await run_in_threadpool(self._look)
                 self._looked_at = time.monotonic()
                 if seen != self._seen:
@@ -77,7 +77,7 @@ class Pulse:
             known, alive_at = await self.now(), time.monotonic()
             yield b"retry: 3000\n\n"
             while not await request.is_disconnected():
-                await asyncio.sleep(LOOK_S * (2 if always else 1))
+                await asyncio.sleep(POLL_INTERVAL_S * (2 if always else 1))
                 version = await self.now()
                 if version != known or always:
                     known = version

@@ -522,9 +522,9 @@ class Loop:
             if self._reports_runs:
                 self.events.emit(run_finished(self.events, run, 0, 1))
             self.failures.recovered(failed_record)
+            self._failed_finished(failed_record)
             if run.outputs:
                 failed_record.partition.take_outputs(run, run.messages)
-            self._failed_finished(failed_record)
         elif run.failure is not None and not failed_record.partition.closing and DRAIN not in self.holds:
             self.failures.failed(failed_record, run.failure, now, run.failed_s)
         elif failed_record.partition.closing or DRAIN in self.holds:

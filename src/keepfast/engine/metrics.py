@@ -17,7 +17,7 @@ from keepfast.telemetry import catalogue as cat
 from keepfast.telemetry.metrics import BOUNDS_S, Buckets, Exemplar, Metric, MetricFamily, Sample, Tallies
 from keepfast.telemetry.state import ConsumerState
 
-MOST_RETRIES = 10
+MAX_RETRIES = 10
 """Retries are counted by their number up to here; higher numbers share one label."""
 
 
@@ -76,7 +76,7 @@ def _topic(own: _Of, counts: TopicCounts, tallies: Sequence[Tallies], sources: l
 
 
 def _numbered(number: int) -> str:
-    return str(number) if number < MOST_RETRIES else f"{MOST_RETRIES}+"
+    return str(number) if number < MAX_RETRIES else f"{MAX_RETRIES}+"
 
 
 def _by_error(own: _Of, counted: Labelled) -> list[Sample]:

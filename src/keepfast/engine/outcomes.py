@@ -24,7 +24,7 @@ from keepfast.telemetry.logs import get_logger
 log = get_logger("keepfast.desk")
 
 TIMEOUT_S: Final = 10.0
-LOOK_S: Final = 30.0
+POLL_INTERVAL_S: Final = 30.0
 """How often the desk's topic is looked for."""
 FILTERED: Final = "FILTERED"
 
@@ -126,7 +126,7 @@ class OutcomeReporter:
         self.active = False
         """Whether the desk's topic exists, as far as is known."""
         self.lost = 0
-        """OutcomeReporter that could not be reported."""
+        """Outcomes that could not be reported."""
 
     @property
     def busy(self) -> bool:
@@ -147,7 +147,7 @@ class OutcomeReporter:
     def step(self, now: float) -> None:
         """Send what is to be reported, give up what took too long, and look for the desk's topic now and then."""
         if now >= self._look_at and self._ask is not None:
-            self._look_at = now + LOOK_S
+            self._look_at = now + POLL_INTERVAL_S
             self._ask({self._topic: 1}, self._found)
         if self._queue:
             queue = self._queue[:]

@@ -22,7 +22,7 @@ log = get_logger("keepfast.outbox")
 
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 16 * 1024 * 1024
-ANSWER_S: Final = 120.0
+REPLY_TIMEOUT_S: Final = 120.0
 """Longer than the producer's own limit: every send is answered by then."""
 REFUSED_PAUSE_S: Final = 2.0
 """After an event that Kafka refused, before its key is tried again."""
@@ -172,7 +172,7 @@ class _Page:
         for lane in list(self._lanes.values()):
             self._send(lane)
         with self._changed:
-            self._changed.wait_for(lambda: self._busy == 0, ANSWER_S)
+            self._changed.wait_for(lambda: self._busy == 0, REPLY_TIMEOUT_S)
             return dict(self._answers)
 
     @property

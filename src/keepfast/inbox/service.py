@@ -26,7 +26,7 @@ log = get_logger("keepfast.inbox")
 
 POLL_S: Final = 0.2
 """How often the outbox is looked at when nothing in this process has written to it."""
-LOOK_S: Final = 5.0
+COUNT_INTERVAL_S: Final = 5.0
 """How often its rows are counted."""
 RETRY_S: Final = 1.0
 PRUNE_FIRST_S, PRUNE_EVERY_S = 60.0, 3600.0
@@ -140,37 +140,37 @@ class InboxService:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        prune_at, look_at = time.monotonic() + PRUNE_FIRST_S, 0.0
+        prune_at, count_at = time.monotonic() + PRUNE_FIRST_S, 0.0
         while not self._stopping:
             now = time.monotonic()
             if now >= prune_at:
                 prune_at = now + PRUNE_EVERY_S
                 self._prune()
-            look_at, pause_s = self._relay_once(now, look_at)
+            count_at, pause_s = self._relay_once(now, count_at)
             if self._wake.wait(pause_s):
                 self._wake.clear()
         if self._relay is not None:
             self._relay.close()
 
-    def _relay_once(self, now: float, look_at: float) -> tuple[float, float]:
+    def _relay_once(self, now: float, count_at: float) -> tuple[float, float]:
         """Returns when to count again, and how long to wait for the next rows."""
         relay, status = self._relay, self.status
         if relay is None or status is None:
-            return look_at, RETRY_S
+            return count_at, RETRY_S
         try:
             sent = relay.step()
-            if now >= look_at:
+            if now >= count_at:
                 relay.look()
-                look_at = now + LOOK_S
+                count_at = now + COUNT_INTERVAL_S
             status.unreachable = ""
         except Exception as error:  # noqa: BLE001 - the thread's edge: the database is tried again
             if not status.unreachable:
                 log.warning("outbox_unreachable", error=error, consequence="its rows wait until it can be read")
             status.unreachable = first_line(error)
             relay.close()
-            return look_at, RETRY_S
+            return count_at, RETRY_S
         pause_s = REFUSED_PAUSE_S if status.refused else POLL_S
-        return look_at, 0.0 if sent else pause_s
+        return count_at, 0.0 if sent else pause_s
 
     def _prune(self) -> None:
         for one in self._inboxes:

@@ -1,4 +1,4 @@
-"""The adapter for a schema registry that speaks Confluent's API, with the client and the serializers of
+"""The adapter for a schema registry with Confluent's API, with the client and the serializers of
 confluent-kafka (extra `schemas`). Foreign errors are translated here.
 """
 
