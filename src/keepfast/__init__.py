@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from keepfast.core.events import HandlerAbandoned as HandlerAbandoned
     from keepfast.core.events import HandlerTimedOut as HandlerTimedOut
     from keepfast.core.events import Held as Held
+    from keepfast.core.events import LockExpired as LockExpired
     from keepfast.core.events import Lost as Lost
     from keepfast.core.events import Moved as Moved
     from keepfast.core.events import PartitionReset as PartitionReset
@@ -137,6 +138,7 @@ _HOMES = {
     "KafkaConsumerRunner": "keepfast.runner.runner",
     "KeepfastError": "keepfast.core.errors",
     "LifecycleError": "keepfast.core.errors",
+    "LockExpired": "keepfast.core.events",
     "Lost": "keepfast.core.events",
     "Moved": "keepfast.core.events",
     "PartitionReset": "keepfast.core.events",

@@ -117,7 +117,7 @@ def test_a_wrong_file_is_answered_with_the_place(loader: Loader, toml: str, plac
         ),
         ({"retries": 3}, "retry=RetryPolicy(max_retries=3) in code, max_retries in the section retry"),
         ({"brokers": "k:1"}, "there is no setting or section of a consumer of this name"),
-        ({"order": 3}, "order: must be one of partition, key, none; got 3"),
+        ({"order": 3}, "order: must be one of partition, key, none, queue; got 3"),
         ({"group": ""}, "group: must be a text; got ''"),
         ({"group": "a{env"}, "consumer.group has braces that do not match"),
         ({"topics": "a b"}, "Kafka allows only letters"),

@@ -47,6 +47,7 @@ SAMPLES: tuple[events.Event, ...] = (
     events.BatchFailed(*SOURCE, **BATCH, partitions=(ORDERS,), records=5, verdict=RetryAfter(1.0)),
     events.HandlerTimedOut(*SOURCE, **PLACE, attempt=1, timeout_s=10.0, given_up=True, abandoned=1),
     events.HandlerAbandoned(*SOURCE, **PLACE, attempt=1, waited_s=30.0, abandoned=2),
+    events.LockExpired(*SOURCE, **PLACE, records=3, in_flight=1, lock_s=30.0),
     events.Assigned(*SOURCE, partitions=(ORDERS,)),
     events.Revoked(*SOURCE, partitions=(ORDERS,), unconfirmed=(ORDERS,)),
     events.Lost(*SOURCE, partitions=(ORDERS,)),

@@ -97,6 +97,7 @@ def specs_of(
                 decoding=replace(decoding_of(consumer, settings), source=schemas.source if schemas else None),
                 encode=schemas.encode if schemas is not None and schemas.sends else None,
                 exactly_once=own.exactly_once,
+                max_deliveries=own.max_deliveries if own.order == "queue" else None,
             )
         except ConfigError as error:
             problems.extend(f"{_place(consumer)}{problem}" for problem in error.problems)

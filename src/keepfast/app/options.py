@@ -65,6 +65,8 @@ class ConsumerOptions(TypedDict, total=False):
     group_instance_id: str
     assignor: Literal["cooperative-sticky", "range", "roundrobin"]
     group_protocol: Literal["auto", "classic", "consumer"]
+    lock_s: float
+    configure_group: bool
     unsafe_timings: bool
     timeout_s: float | None
     on_timeout: OnTimeout

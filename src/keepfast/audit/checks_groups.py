@@ -101,10 +101,11 @@ def cooperative(one: AuditedConsumer) -> Finding:
 
 @per_consumer
 def sequential(one: AuditedConsumer) -> Finding:
-    if one.own.order != "none":
+    if one.own.order not in ("none", "queue"):
         return passed(f"order is {one.own.order}.")
     return failed(
-        "order is none: records overtake each other.", 'Use order="partition" or order="key" if order matters.'
+        f"order is {one.own.order}: records overtake each other.",
+        'Use order="partition" or order="key" if order matters.',
     )
 
 

@@ -171,6 +171,7 @@ def _inspect(
     admin = KafkaAdmin(admin_properties(connection))
     topics = probe.topics(names, timeout_s) if facts.has_controller else _listed(admin, names, timeout_s)
     groups: dict[str, GroupFacts | SourceError] = {}
+    share_groups: dict[str, dict[str, str]] = {}
     held: dict[str, RetainedRecords] = {}
     configs: dict[str, dict[str, str]] = {}
     deadline = time.monotonic() + MAX_REQUESTS * timeout_s  # each request may take its time, but not all of them
@@ -178,6 +179,9 @@ def _inspect(
         if time.monotonic() >= deadline:
             break
         try:
+            if own.order == "queue":
+                share_groups[own.group] = admin.group_config(own.group, timeout_s)
+                continue
             groups[own.group] = probe.group(own.group, timeout_s)
         except SourceError as error:
             groups[own.group] = error
@@ -194,6 +198,7 @@ def _inspect(
         configs=configs,
         groups=groups,
         transactions=transactions,
+        share_groups=share_groups,
         held=held,
         cluster=facts.operations,
         brokers=len(facts.brokers),

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from keepfast.cli.doctor_findings import DoctorFinding, Section
-from keepfast.core.errors import Fault, SourceError
+from keepfast.core.errors import Fault, SourceError, StartError
 from keepfast.kafka.probe import GroupFacts, Operations, RetainedRecords, TopicProbe
 from keepfast.settings import ConsumerSettings
 from keepfast.wiring.cluster import create_command, kept_days
+from keepfast.wiring.share_groups import fitted
 
 SHORT_RETENTION_MS: Final = 7 * 86_400_000
 AHEAD_MS: Final = 5_000
@@ -33,6 +34,8 @@ class ClusterView:
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     groups: Mapping[str, GroupFacts | SourceError] = field(default_factory=dict)
     transactions: Mapping[str, SourceError | None] = field(default_factory=dict)
+    share_groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The configuration of the groups of queues."""
     held: Mapping[str, RetainedRecords] = field(default_factory=dict)
     cluster: Operations = None
     brokers: int = 1
@@ -50,7 +53,10 @@ def findings(own: ConsumerSettings, seen: ClusterView, now_ms: int) -> Iterator[
     for topic in own.topics:
         yield from _source(topic, seen)
         yield from _inbox(own, topic, seen)
-    yield from _group(own.group, seen)
+    if own.order == "queue":
+        yield from _share_group(own, seen)
+    else:
+        yield from _group(own.group, seen)
     yield from _transactional(own, seen)
     for source, letters in own.dead_letter_topics.items():
         yield from _letters(own, source, letters, seen)
@@ -141,6 +147,24 @@ def _transactional(own: ConsumerSettings, seen: ClusterView) -> Iterator[DoctorF
         yield DoctorFinding("permissions", "problem", text, acl)
     else:
         yield DoctorFinding("permissions", "unknown", f"Transactions of {own.group} could not be tried: {why}")
+
+
+def _share_group(own: ConsumerSettings, seen: ClusterView) -> Iterator[DoctorFinding]:
+    config = seen.share_groups.get(own.group)
+    if config is None:
+        yield DoctorFinding("permissions", "unknown", f"The share group {own.group} could not be described")
+        return
+    try:
+        fits = fitted(own, config)
+    except StartError as error:
+        yield DoctorFinding("topics", "problem", str(error))
+        return
+    yield DoctorFinding(
+        "topics",
+        "ok",
+        f"The share group {own.group} locks a record for {fits.lock_s:g} s: its handler may take"
+        f" {fits.timeout.timeout_s:g} s",
+    )
 
 
 def _letters(own: ConsumerSettings, source: str, letters: str, seen: ClusterView) -> Iterator[DoctorFinding]:

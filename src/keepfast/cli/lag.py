@@ -21,6 +21,7 @@ from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import MAX_GROUPS, KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
+from keepfast.telemetry.state import QUEUE_NOTE
 from keepfast.wiring.topic_discovery import with_matched_topics
 
 if TYPE_CHECKING:
@@ -133,6 +134,9 @@ def is_app(text: str) -> bool:
 def _of_app(settings: Settings) -> tuple[list[WatchedGroup], list[str]]:
     watched = []
     for one in settings.consumers.values():
+        if one.order == "queue":
+            click.echo(f"{one.name} is {QUEUE_NOTE}.", err=True)
+            continue
         retries = [name for topic in one.topics for name in one.retry_topics.topics(topic, one.group)]
         watched.append(WatchedGroup(one.group, (*one.topics, *retries)))
     letters = {name for one in settings.consumers.values() for name in one.dead_letter_topics.values()}

@@ -11,6 +11,7 @@ from keepfast.cli.terminal import table
 from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.state import (
     HOLDS,
+    QUEUE_NOTE,
     AppState,
     ConsumerCounts,
     ConsumerDetail,
@@ -49,7 +50,7 @@ def view_of(
         _head(now),
         "",
         *_consumers(rates, work),
-        *(line for name, state in now.consumers.items() for line in _problems(name, state)),
+        *(line for name, state in now.consumers.items() for line in (*_problems(name, state), *_queue(name, state))),
         *_partitions(partitions[:MAX_PARTITIONS], alone=alone),
         *_left_out(len(partitions) - MAX_PARTITIONS, "partitions with less lag"),
         *_lanes(sorted(lanes, key=lambda pair: -pair[1].for_s)[:MAX_LANES], alone=alone),
@@ -60,6 +61,7 @@ def detail_of(name: str, detail: ConsumerDetail) -> RenderableType:
     """One consumer with all its partitions and lanes."""
     return Group(
         *_consumers([_rates(name, detail.state, detail.counts, None, 0.0)], [_work(name, detail.state, detail.counts)]),
+        *_queue(name, detail.state),
         *_partitions([(name, one) for one in detail.state.partitions], alone=True),
         *_lanes(sorted(((name, lane) for lane in detail.lanes), key=lambda pair: -pair[1].for_s), alone=True),
         *_left_out(detail.left_out, "more"),
@@ -72,6 +74,15 @@ def _problems(name: str, state: ConsumerState) -> Iterator[Text]:
     suspects = sum(one.suspects for one in state.partitions)
     texts += [f"probation, {suspects:,} records run alone"] if suspects else []
     yield from (Text(f"{clean_text(name)}: {clean_text(text, 300)}", "red") for text in texts if text)
+
+
+def _queue(name: str, state: ConsumerState) -> Iterator[Text]:
+    """What a queue has in place of partitions and lag."""
+    if (queue := state.queue) is not None:
+        yield Text(
+            f"{clean_text(name)}: {QUEUE_NOTE}. Locks of {queue.lock_s:g} s, {queue.locks_expired:,} ran out;"
+            f" {queue.redelivered:,} records delivered again"
+        )
 
 
 def _stuck(state: ConsumerState) -> list[str]:
@@ -123,7 +134,7 @@ def _rates(
     return (
         name,
         phase,
-        str(len(state.partitions)),
+        str(len(state.partitions)) if state.queue is None else "-",
         f"{sum(lags):,}" if lags else "-",
         _seconds(max((one.lag_s for one in state.partitions if one.lag_s is not None), default=None)),
         rate("processed"),

@@ -43,6 +43,7 @@ class RunOptions:
     log_format: LogFormat | None
     debug: bool
     brokers: str | None = None
+    configure: bool = False
 
     def command(self, *more: str, wait: bool = False) -> list[str]:
         """The command line of a child process that runs the same app."""
@@ -58,6 +59,7 @@ class RunOptions:
             words += ["--log-level", self.log_level]
         if self.log_format:
             words += ["--log-format", self.log_format]
+        words += ["--configure"] * self.configure
         return words + ["--wait"] * (self.wait or wait) + ["--debug"] * self.debug
 
 
@@ -105,6 +107,9 @@ def consumer_options(command: F) -> F:
     "brokers",
     metavar="HOST:PORT,…",
     help="Overrides KAFKA_BROKERS and the app's brokers.",
+)
+@click.option(
+    "--configure", is_flag=True, help="Set the configuration of the share groups of queues: lock, start, isolation."
 )
 @click.option("--wait", is_flag=True, help="Wait for an unreachable broker without limit instead of 30 s.")
 @consumer_options
@@ -237,6 +242,8 @@ def _load_and_run(
     app = load_app(options.target, cwd=Path.cwd())
     app.chosen(options.consumers)  # report an unknown consumer name before anything else
     settings = _with_brokers(app.settings(), options.brokers)
+    if options.configure or dev_env is not None:
+        settings = _configuring_groups(settings)
     level = options.log_level or settings.log.level
     log_format = options.log_format or settings.log.format
     _configure_logs(
@@ -283,6 +290,15 @@ def _with_brokers(settings: Settings, brokers: str | None) -> Settings:
 
     origins = MappingProxyType({**settings.origins, "kafka.brokers": "--brokers"})
     return replace(settings, kafka=replace(settings.kafka, brokers=addresses_of(brokers)), origins=origins)
+
+
+def _configuring_groups(settings: Settings) -> Settings:
+    """As if `configure_group` were set for every queue."""
+    consumers = {
+        name: replace(own, configure_group=True) if own.order == "queue" else own
+        for name, own in settings.consumers.items()
+    }
+    return replace(settings, consumers=MappingProxyType(consumers))
 
 
 def _supervise(options: RunOptions, processes: int) -> int:

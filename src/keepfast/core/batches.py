@@ -19,7 +19,7 @@ def lane_of(order: Order) -> LaneOf:
     """The lanes of an order, as the members of one batch see them."""
     if order == "partition":
         return lambda message: (message.topic(), message.partition())
-    if order == "none":
+    if order in ("none", "queue"):
         return lambda _: None
     return lambda message: None if message.key() is None else (message.topic(), message.key())
 

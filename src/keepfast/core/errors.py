@@ -246,6 +246,19 @@ class OperatorDeadLetter(Reject):
         super().__init__(f"dead-lettered by {by}{before}", code="OPERATOR")
 
 
+class TooManyDeliveries(Reject):
+    """Stands in a dead letter for what kept a record of a queue from being finished, which is not known: a process that
+    died with it, or a handler that took longer than the lock.
+    """
+
+    def __init__(self, deliveries: int) -> None:
+        self.deliveries = deliveries
+        super().__init__(
+            f"delivered {deliveries} times and never finished: a process died with it, or its lock ran out",
+            code="MAX_DELIVERIES",
+        )
+
+
 class Discard(Signal):
     """Drop this record on purpose: no letter; it is counted and logged."""
 

@@ -217,6 +217,21 @@ class HandlerAbandoned(Event):
     retry_topic: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockExpired(Event):
+    """The locks of records of a queue ran out before they were finished: they are delivered again, to any member.
+    `offset` is the first of them, `records` how many they are, `in_flight` how many of them a handler still has; what
+    it does counts for nothing here.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    records: int
+    in_flight: int
+    lock_s: float
+
+
 # -- partitions
 
 

@@ -4,7 +4,7 @@ A lane is the unit of order: a partition, a (topic, key), or a single record. It
 run or a failed record, from the start of a record until that record is finished (and, under commit="each", committed).
 A lane that is not held and has no queue costs nothing. Owner: the loop thread.
 
-order="key" and order="none": other keys, or all records, continue beside each other.
+order="key", order="none" and order="queue": other keys, or all records, continue beside each other.
 
 order="partition": records of a partition run one after another.
 """

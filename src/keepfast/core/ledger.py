@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import compress
 from typing import Final
 
 from keepfast.core.commit_metadata import CompletionMap
@@ -283,6 +284,14 @@ class Ledger:
     def lowest(self) -> int:
         """The sequence number of the record at the watermark, as it was asked for last."""
         return self._base + self._low
+
+    def finished_offsets(self) -> list[int]:
+        """Of those that are received and not trimmed, in order."""
+        return list(compress(self._offsets, self._state))
+
+    def unfinished_offsets(self) -> list[int]:
+        """Of those that are received, in order."""
+        return [offset for offset, finished in zip(self._offsets, self._state, strict=True) if not finished]
 
     def unfinished(self) -> int:
         """How many received records are not finished."""

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Final, Literal, get_args
 
 from keepfast.core.fields import DERIVED, Derived, Doc, Env, Findings, Floor, NoneWord, Policy, Range
 
-Order = Literal["partition", "key", "none"]
-ORDERS: Final[tuple[Order, ...]] = get_args(Order)
+Order = Literal["partition", "key", "none", "queue"]
+ORDERS: Final[tuple[Order, ...]] = ("partition", "key", "none")
+"""Those that differ in their lanes: of a queue they are those of none."""
 
 CommitMode = Literal["each", "interval"]
 

@@ -31,6 +31,8 @@ class Position:
     offset: int
     metadata: str = ""
     outputs: tuple[Output, ...] = field(default=(), compare=False)
+    finished: Sequence[int] = field(default=(), compare=False)
+    """Offsets to acknowledge, one by one; only for sources of a queue, which have no position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,19 @@ class Source(Protocol):
         Without `leave`, a static member (one with a `group_instance_id`) keeps its place until its session ends: it
         gets its partitions back if it returns under its name by then. Others leave in any case.
         """
+
+
+class QueueSource(Source, Protocol):
+    """The consuming client of a queue (a share group). It hands out records of any partition, each locked for a time,
+    and the next ones only when each of the last ones is acknowledged or released. There are no assignments and no
+    positions: `commit` acknowledges `Position.finished`, and what fails is not sent again.
+
+    `poll` hands out the first of the records that were acquired together, `sweep` the others. `serve` waits for the
+    answer to an acknowledgement without acquiring anything, at any time.
+    """
+
+    def release(self, places: Sequence[TopicPartition]) -> None:
+        """Records of these partitions that are not acknowledged are given back; their locks may have run out."""
 
 
 Delivery = Callable[[Receipt | SinkError], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Literal, NamedTuple, Protocol
@@ -43,6 +43,12 @@ class Message(Protocol):
     def headers(self) -> Headers | None: ...
     def timestamp(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
+
+
+def deliveries_of(message: Message) -> int:
+    """How often a queue has delivered it, this time included; 1 for a record of no queue."""
+    count: Callable[[], int | None] | None = getattr(message, "delivery_count", None)
+    return (count() or 1) if count is not None else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 A call is composed once, when the consumer is built, of the stages that it needs; a stage that it does not need is not
 there. For a record, from the outside in:
 
-1. a record from a retry topic is replaced by the original (consumers with retry topics)
+1. a record from a retry topic is replaced by the original (consumers with retry topics); one that a queue has delivered
+   too often is refused (queues)
 2. the filter, after the scan for sensitive data where there are both (consumers that have one)
 3. a look whether its schema is there, so that what is around the handler sees no attempt that does not count
    (consumers with schemas, and tracing, middleware or providers); a span (with tracing)
@@ -30,10 +31,10 @@ from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from keepfast.core.batches import lane_of
-from keepfast.core.errors import Discard, SinkError
+from keepfast.core.errors import Discard, SinkError, TooManyDeliveries
 from keepfast.core.policies import Order
 from keepfast.core.ports import Sink
-from keepfast.core.records import Message, read_headers
+from keepfast.core.records import Message, deliveries_of, read_headers
 from keepfast.core.retry_topics import Returned, original
 from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecords
 from keepfast.core.schemas import SchemaRef
@@ -265,7 +266,8 @@ class Handler:
     `order` decides which records of a batch must wait behind one that cannot be handed over. With `sensitive`, every
     record is scanned before anything of it is decoded or handed on. A record for which `passes` is false is finished
     without a call. `decoding` is what there is to say about decoding beside the annotation; `encode` makes the bytes of
-    what its context sends. `exactly_once`: what is sent waits for the transaction of its record.
+    what its context sends. `exactly_once`: what is sent waits for the transaction of its record. `max_deliveries`: from
+    this delivery on, a queue's record is dead-lettered without a call.
     """
 
     def __init__(
@@ -282,8 +284,10 @@ class Handler:
         decoding: Decoding = BY_ANNOTATION,
         encode: Encode | None = None,
         exactly_once: bool = False,
+        max_deliveries: int | None = None,
     ) -> None:
         self._exactly_once = exactly_once
+        self._max_deliveries = max_deliveries
         self.shape = shape
         self._annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
         self._chosen = choose(self._annotation, decoding, tombstones=tombstones, where=shape.where)
@@ -335,6 +339,8 @@ class Handler:
         if passes is not None and not is_batch:
             handle = _prepared(handle, partial(_filtered, passes))
             handle = handle if scan is None else _prepared(handle, scan)
+        if self._max_deliveries is not None:
+            handle = _prepared(handle, partial(_within_deliveries, self._max_deliveries))
         return _prepared(handle, _counted_on if is_batch else _restored) if retry_topics else handle
 
     def _sender(self, sink: Sink, tracing: Tracing | None) -> Sender:
@@ -458,6 +464,13 @@ def _scanned(policy: CardNumbers, message: Message, run: Run | None = None) -> M
     found = policy.scan(message.key(), message.value(), read_headers(message))
     if found is not None:
         raise SensitiveData(found)
+    return message
+
+
+def _within_deliveries(limit: int, message: Message, run: Run) -> Message:  # noqa: ARG001 - as a stage
+    """Raises TooManyDeliveries."""
+    if (deliveries := deliveries_of(message)) >= limit:
+        raise TooManyDeliveries(deliveries)
     return message
 
 

@@ -124,7 +124,7 @@ REBALANCE = "rebalance"
 
 
 @dataclass(slots=True)
-class _Sent:
+class SentPart:
     """One partition's part of the request under way."""
 
     partition: Partition
@@ -147,7 +147,7 @@ class Committer:
         self._dirty: dict[TopicPartition, Partition] = {}
         self._ends: dict[TopicPartition, Partition] = {}  # they have a position behind their last record,
         self._ends_at = 0.0  # which is committed then
-        self._sent: dict[TopicPartition, _Sent] = {}
+        self._sent: dict[TopicPartition, SentPart] = {}
         self._sent_at = 0.0
         self._last_at = LONG_AGO
         self._finished = 0
@@ -316,7 +316,7 @@ class Committer:
             if position is None:
                 self._release(waiting)
             else:
-                self._sent[place] = _Sent(partition, position, waiting)
+                self._sent[place] = SentPart(partition, position, waiting)
                 positions.append(position)
         if positions:
             self._sent_at = now
@@ -388,7 +388,7 @@ class Committer:
             partition.lease_until(*partition.watch.confirmed())
         self._lanes.ready(partition)
 
-    def _failed(self, sent: dict[TopicPartition, _Sent], outcome: CommitOutcome, now: float) -> None:
+    def _failed(self, sent: dict[TopicPartition, SentPart], outcome: CommitOutcome, now: float) -> None:
         self.failed += 1
         self._pressed = True  # a lane may wait for it
         # If the broker refused one partition, a client may report its error for all of the request.
@@ -435,7 +435,7 @@ class Committer:
             self._failures += 1
             self._not_before = now + min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
 
-    def _take_back(self, part: _Sent) -> None:
+    def _take_back(self, part: SentPart) -> None:
         """What this partition had in a request that failed: the next one has it again."""
         partition = part.partition
         partition.awaiting[:0] = part.holders

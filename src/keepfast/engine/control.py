@@ -26,6 +26,12 @@ OPERATOR: Final = "operator"
 MAX_LANES, MAX_STACKS = 100, 10
 """In one answer."""
 
+OF_PARTITIONS: Final = frozenset({"pause", "resume", "plan_seek", "seek"})
+QUEUE_REFUSES: Final = (
+    "It is a queue: the broker gives its records to any member, so it has no positions, and no partition of it can be"
+    " paused, resumed or sought; pause the whole consumer."
+)
+
 Verb = Literal["pause", "resume", "release", "show", "plan_seek", "seek", "dead_letter"]
 Answer = CommandDone | SeekResult | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
 
@@ -62,6 +68,9 @@ class Operator:
     def apply(self, order: ControlOrder, now: float) -> None:
         """Do it, and answer: at once, or when a seek has ended."""
         place = TopicPartition(order.topic or "", order.partition or 0)
+        if self._parts.plan.lock_s is not None and order.topic is not None and order.verb in OF_PARTITIONS:
+            order.answer(Problem(error=QUEUE_REFUSES))
+            return
         match order.verb:
             case "pause":
                 order.answer(self._pause(order, now))

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from logging import WARNING
 from random import Random
+from typing import Any, cast
 
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Observer, Revoked
 from keepfast.core.lanes import Lanes
-from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
+from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, QueueSource, Source, TopicIds
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, InFlight, Run
 from keepfast.core.sizing import Sizer
@@ -40,6 +41,7 @@ from keepfast.engine.outcomes import OutcomeReporter, OutcomeSettled
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.parts import LoopParts
 from keepfast.engine.plan import Plan
+from keepfast.engine.queue import Acknowledger, Deliveries, Locks
 from keepfast.engine.rebalance import Assignment, Handover, NoPosition
 from keepfast.engine.seeks import Seeks
 from keepfast.engine.shutdown import Shutdown
@@ -193,7 +195,12 @@ class Loop:
         self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic(), events)
         self.subscription = Subscription(plan, discover, mailbox, clock.monotonic(), events)
         self._resubscribes = False
-        self.committer = Committer(source, self.lanes, plan, self.identities.ids, events)
+        queue = cast(QueueSource, source) if plan.lock_s is not None else None
+        self.committer = (
+            Committer(source, self.lanes, plan, self.identities.ids, events)
+            if queue is None
+            else Acknowledger(queue, self.lanes, plan, self.identities.ids, events)
+        )
         self.outcomes = OutcomeReporter(
             plan.group,
             plan.desk_topic,
@@ -203,17 +210,15 @@ class Loop:
             clock=clock,
             finished=self.committer.mark_dirty,
         )
-        self.intake = Intake(
-            source,
-            self.ownership,
-            self.lanes,
-            plan,
-            clock,
-            outcomes=self.outcomes,
-            at_end=self.committer.reached_end,
-        )
         self.holds = Holds(clock, events)
         self.in_flight = InFlight()
+        about = self.ownership, self.lanes, plan, clock
+        to: Any = {"outcomes": self.outcomes, "at_end": self.committer.reached_end}
+        self.intake = (
+            Intake(source, *about, **to)
+            if queue is None
+            else Deliveries(queue, *about, **to, holds=self.holds, in_flight=self.in_flight)
+        )
         self.guards = Guards(plan, self.lanes, self.holds, self.in_flight, events)
         self.counts = Counts(plan.topics, plan.tiers)
         self.failures = Failures(
@@ -257,6 +262,19 @@ class Loop:
             intake=self.intake,
             events=events,
         )
+        self.locks: Locks | None = None
+        if queue is not None and plan.lock_s is not None and isinstance(self.intake, Deliveries):
+            self.locks = Locks(
+                plan.lock_s,
+                queue,
+                self.intake,
+                self.ownership,
+                self.handover,
+                committer=self.committer,
+                failures=self.failures,
+                holds=self.holds,
+                events=events,
+            )
         self.starter = Starter(
             plan,
             self.lanes,
@@ -307,6 +325,7 @@ class Loop:
             assignment=self.assignment,
             handover=self.handover,
             overdue=self.overdue,
+            locks=self.locks,
             subscription=self.subscription,
             events=events,
         )
@@ -364,6 +383,8 @@ class Loop:
         self.failures.step(now)
         self.outcomes.step(now)
         self.intake.step(now)
+        if self.locks is not None:
+            self.locks.step(now)
         self.holds.put(ABANDONED, held=self.overdue.step(now))
         self.holds.put(COMMIT, held=self.committer.tripped(now))
         self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it

@@ -13,6 +13,7 @@ from keepfast.engine.counts import Labelled, TopicCounts
 from keepfast.engine.hooks import HookCounts
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
+from keepfast.engine.queue import Deliveries
 from keepfast.telemetry import catalogue as cat
 from keepfast.telemetry.metrics import BOUNDS_S, Buckets, Exemplar, Metric, MetricFamily, Sample, Tallies
 from keepfast.telemetry.state import ConsumerState
@@ -126,6 +127,8 @@ def _totals(loop: Loop) -> Iterator[MetricFamily]:
         (cat.TIMED_OUT, loop.overdue.counts.timed_out),
         (cat.MOVE_FAILURES, loop.failures.forwarder.failures["move"]),
     ]
+    if loop.locks is not None and isinstance(loop.intake, Deliveries):
+        plain += [(cat.LOCKS_EXPIRED, loop.locks.expired), (cat.REDELIVERED, loop.intake.redelivered)]
     for metric, value in plain:
         yield MetricFamily.of(metric, [Sample((group,), value)])
 
@@ -135,12 +138,11 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
     group = state.group
     lags = {(one.topic, one.partition): one.lag for one in state.partitions if one.lag is not None}
     yield MetricFamily.of(cat.LAG, [Sample((group, topic, str(number)), lag) for (topic, number), lag in lags.items()])
-    yield MetricFamily.of(
-        cat.LAG_MAX,
-        [Sample((group,), max((lag for (topic, _), lag in lags.items() if topic in own_topics), default=0))],
-    )
-    assigned = Counter(one.topic for one in state.partitions)
-    yield MetricFamily.of(cat.ASSIGNED, [Sample((group, topic), assigned[topic]) for topic in state.topics])
+    if state.queue is None:  # of a queue neither is known
+        highest = max((lag for (topic, _), lag in lags.items() if topic in own_topics), default=0)
+        yield MetricFamily.of(cat.LAG_MAX, [Sample((group,), highest)])
+        assigned = Counter(one.topic for one in state.partitions)
+        yield MetricFamily.of(cat.ASSIGNED, [Sample((group, topic), assigned[topic]) for topic in state.topics])
     places = [((group, one.topic, str(one.partition)), one) for one in state.partitions]
     aged = [Sample(labels, one.lag_s) for labels, one in places if one.lag_s is not None]
     yield MetricFamily.of(cat.LAG_AGE, aged)

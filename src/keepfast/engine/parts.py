@@ -15,6 +15,7 @@ from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.intake import Intake
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
+from keepfast.engine.queue import Locks
 from keepfast.engine.rebalance import Assignment, Handover
 from keepfast.engine.subscription import Subscription
 from keepfast.engine.timeouts import Overdue
@@ -38,5 +39,6 @@ class LoopParts:
     assignment: Assignment
     handover: Handover
     overdue: Overdue
+    locks: Locks | None
     subscription: Subscription
     events: Events

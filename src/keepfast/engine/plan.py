@@ -69,6 +69,8 @@ class Plan:
     """Records taken from the client in one go (`max_poll_records`)."""
     reset: Literal["earliest", "latest", "error"] = "earliest"
     revoke_timeout_s: float = 10.0
+    lock_s: float | None = None
+    """Of a queue: how long its records are locked for this member; None: it is no queue."""
     max_deliveries: int | None = 3
     """Counted starts of a suspect without a result before it is dead-lettered; None: no crash guard."""
     dead_letter_topics: Mapping[str, str] = field(default_factory=dict)

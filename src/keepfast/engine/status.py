@@ -23,10 +23,11 @@ from keepfast.engine.counts import exemplar_of
 from keepfast.engine.forwarding import ForwardingStatus
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.parts import LoopParts
+from keepfast.engine.queue import Deliveries
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.timeouts import STALE_RUN
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.state import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
+from keepfast.telemetry.state import ConsumerState, GuardState, Hold, PartitionState, Phase, QueueState, Refused
 
 ASK_S, AGAIN_S = 30.0, 5.0
 """How often; the latter while one is not there."""
@@ -178,7 +179,7 @@ class LoopStatus:
         parts, plan, ending = self._parts, self._parts.plan, self._shutdown.ending
         in_flight = list(parts.in_flight)
         overdue, failures = parts.overdue, parts.failures
-        partitions = self._partitions(now)
+        partitions = self._partitions(now) if plan.lock_s is None else ()
         self.state = ConsumerState(
             name=plan.name,
             group=plan.group,
@@ -190,14 +191,14 @@ class LoopStatus:
             handler=plan.handler,
             phase=self._phase(),
             why=(ending.reason if ending else parts.holds.halted) or "",
-            member=self.member,
+            member=self.member or (plan.lock_s is not None and self._phase() == "running"),
             lost=self.lost,
             partitions=partitions,
             unpositioned=len(parts.assignment.unpositioned),
             holds=tuple(Hold(name=name, for_s=now - since) for name, since in sorted(parts.holds.since.items())),
             in_flight=sum(map(_left, in_flight)),
             oldest_in_flight_s=max((now - run.begun_at for run in in_flight), default=0.0),
-            waiting=self._waiting(partitions),
+            waiting=self._waiting(),
             settling=len(failures.settling),
             letters_refused=_refused(failures.forwarder.status("dead-letter"), now),
             moves_refused=_refused(failures.forwarder.status("move"), now),
@@ -211,6 +212,7 @@ class LoopStatus:
             stuck=overdue.reports.handlers,
             stuck_handlers=overdue.reports.count,
             brokers=self._brokers_away(now),
+            queue=self._queue(),
             longest_turn_s=MAX_TURN_S + plan.revoke_timeout_s,
         )
         self._remind(now)
@@ -247,10 +249,11 @@ class LoopStatus:
                 "waiting_for_partitions", consumer=self.state.name, for_s=round(now - self._began), hint=WAITING_HINT
             )
 
-    def _waiting(self, partitions: Sequence[PartitionState]) -> int:
+    def _waiting(self) -> int:
         """Failed records that are not being moved or dead-lettered, batches of them included."""
         batches = self._parts.lanes.kept
-        failed_records = sum(one.failed_records for one in partitions) - len(self._parts.failures.settling)
+        failed_records = sum(len(one.failed_records) for one in self._parts.ownership)
+        failed_records -= len(self._parts.failures.settling)
         return max(0, failed_records) + sum(batch.left for batch in batches)
 
     def _phase(self) -> Phase:
@@ -261,7 +264,15 @@ class LoopStatus:
             return "halted"
         if DRAIN in holds:
             return "draining"
+        if isinstance(self._parts.intake, Deliveries):
+            return "running" if self._parts.intake.polled else "starting"
         return "running" if self.rebalances[ASSIGNED] or self._parts.subscription.waits else "starting"
+
+    def _queue(self) -> QueueState | None:
+        parts, locks = self._parts, self._parts.locks
+        if locks is None or not isinstance(parts.intake, Deliveries):
+            return None
+        return QueueState(lock_s=locks.lock_s, redelivered=parts.intake.redelivered, locks_expired=locks.expired)
 
     def _guards(self) -> GuardState:
         status = self._parts.guards.status()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.state import (
     HOLDS,
+    QUEUE_NOTE,
     ConsumerHealth,
     ConsumerState,
     HealthReport,
@@ -75,6 +76,7 @@ def _short(state: ConsumerState) -> ConsumerHealth:
         lag_s=max((one.lag_s for one in state.partitions if one.lag_s is not None), default=None),
         in_flight=state.in_flight,
         holds={hold.name: HOLDS.get(hold.name, "") for hold in state.holds},
+        note=QUEUE_NOTE if state.queue is not None else "",
     )
 
 

@@ -22,7 +22,7 @@ import msgspec
 from keepfast.core.errors import ConfigError, ControlRefused
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.spool.service import SpoolService
-from keepfast.engine.control import OPERATOR, Answer, ControlOrder, Verb
+from keepfast.engine.control import OPERATOR, QUEUE_REFUSES, Answer, ControlOrder, Verb
 from keepfast.engine.hooks import EventHooks
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.metrics import consumer_families, hook_families, spool_families
@@ -310,7 +310,10 @@ class LocalApp(ServedApp):
 
     def positions(self, consumer: str) -> tuple[PartitionState, ...]:
         """The partitions that this process has, as they are now."""
-        return _detail(self._thread(consumer)).state.partitions
+        state = _detail(self._thread(consumer)).state
+        if state.queue is not None:
+            raise ControlRefused(QUEUE_REFUSES)
+        return state.partitions
 
     def _order(self, consumer: str, verb: Verb, **more: Any) -> Answer:
         return _order(self._thread(consumer), verb, **more)

@@ -9,10 +9,12 @@ from keepfast.kafka.config import (
     Consuming,
     Producing,
     admin_properties,
+    share_properties,
     sink_properties,
     source_properties,
     transaction_properties,
 )
+from keepfast.kafka.share_source import ShareSource
 from keepfast.kafka.sink import KafkaSink
 from keepfast.kafka.source import KafkaSource
 from keepfast.kafka.transactions import TransactionalSource
@@ -24,9 +26,11 @@ __all__ = [
     "KafkaSink",
     "KafkaSource",
     "Producing",
+    "ShareSource",
     "TopicFacts",
     "TransactionalSource",
     "admin_properties",
+    "share_properties",
     "sink_properties",
     "source_properties",
     "transaction_properties",

@@ -14,7 +14,9 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
     AdminClient,
+    AlterConfigOpType,
     ClusterMetadata,
+    ConfigEntry,
     ConfigResource,
     OffsetSpec,
     ResourceType,
@@ -215,6 +217,44 @@ class KafkaAdmin:
             if inner is not None and (fault_of(inner) is Fault.REFUSED or inner.name() in _UNSUPPORTED):
                 return {}
             raise source_error(f"describe the configuration of topic {name}", error) from error
+
+    def group_config(self, group: str, timeout_s: float) -> dict[str, str]:
+        """The configuration of a group, defaults included; `share.…` is that of a share group. Empty if the broker has
+        none. Raises SourceError.
+        """
+        if self._has_controller is None:
+            self._cluster(timeout_s)
+        if not self._has_controller:
+            return {}
+        try:
+            resource = ConfigResource(ResourceType.GROUP, group)
+            [future] = self._client.describe_configs([resource], request_timeout=timeout_s).values()
+            return {entry.name: entry.value for entry in _wait(future, timeout_s).values() if entry.value is not None}
+        except CLIENT_ERRORS as error:
+            inner = error_in(error)
+            if inner is not None and inner.name() in _UNSUPPORTED:
+                return {}
+            raise source_error(f"describe the configuration of group {group}", error) from error
+
+    def configure_group(self, group: str, config: Mapping[str, str], timeout_s: float) -> None:
+        """Change these, and wait until the broker shows them. Raises SourceError."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
+        ]
+        deadline = time.monotonic() + timeout_s
+        try:
+            resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+            [future] = self._client.incremental_alter_configs([resource], request_timeout=timeout_s).values()
+            _wait(future, timeout_s)
+        except CLIENT_ERRORS as error:
+            raise source_error(f"configure group {group}", error) from error
+        while time.monotonic() < deadline:
+            shown = self.group_config(group, timeout_s)
+            if all(shown.get(name) == value for name, value in config.items()):
+                return
+            time.sleep(0.02)
+        text = f"Group {group} was configured, but the cluster does not show it after {timeout_s:g} s."
+        raise SourceError(text, fault=Fault.RETRY, code="NOT_SHOWN")
 
     def create_topic(
         self,

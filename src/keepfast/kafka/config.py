@@ -108,6 +108,30 @@ def source_properties(connection: Connection, consuming: Consuming) -> Propertie
     return _merged(defaults, connection, fixed)
 
 
+SHARE_SOCKET_TIMEOUT_MS: Final = 10_000
+"""`close` may take that long: it has no timeout of its own."""
+
+
+def share_properties(connection: Connection, consuming: Consuming, *, records: int) -> Properties:
+    """For `ShareSource`. `records`: how many are acquired at once, about. The client refuses most of what others take:
+    the broker decides it by the configuration of the group.
+    """
+    defaults: Properties = {
+        "reconnect.backoff.max.ms": 2_000,
+        "socket.keepalive.enable": True,
+        "socket.timeout.ms": SHARE_SOCKET_TIMEOUT_MS,
+    }
+    fixed: Properties = {
+        "group.id": consuming.group,
+        "share.acknowledgement.mode": "explicit",
+        "max.poll.records": records,
+        "max.poll.interval.ms": consuming.max_poll_interval_ms,
+        "fetch.min.bytes": consuming.fetch_min_bytes,
+        "fetch.wait.max.ms": consuming.fetch_max_wait_ms,
+    }
+    return _merged(defaults, connection, fixed)
+
+
 def sink_properties(connection: Connection, producing: Producing | None = None) -> Properties:
     """For `KafkaSink`."""
     producing = producing or Producing()

@@ -107,6 +107,8 @@ def spec_of(
 ) -> ConsumerSpec:
     """The consumer of a runner. `publisher` calls the user's `dlq_publisher`, where there is one."""
     own, hooks = settings.consumers[blueprint.name], blueprint.hooks(made.deserialise)
+    if own.order == "queue":
+        raise ConfigError("order is queue, and KafkaConsumerRunner has a consumer of a group: use App for a queue.")
     publish, handler = blueprint.dlq_publisher, blueprint.handler
     return ConsumerSpec(
         settings=own,

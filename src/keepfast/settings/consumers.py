@@ -30,6 +30,32 @@ BROKERS_OWN: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignor")
 
 TRANSACTION_EVERY_S: Final = 0.1
 
+ACKNOWLEDGE_EVERY_S: Final = 0.05
+"""While some records of a delivery still run, those that are finished are acknowledged this often."""
+
+NOT_WITH_A_QUEUE: Final[Mapping[str, str]] = {
+    "exactly_once": "a share group takes no part in transactions",
+    "pattern": "a share group reads topics by their exact names",
+    "group_instance_id": "a share group has no static members",
+}
+"""Settings that cannot be combined with order="queue", and why."""
+
+SECTIONS_NOT_WITH_A_QUEUE: Final = (
+    (catalogue.COMMIT, "each record is acknowledged on its own"),
+    (catalogue.RETRY_TOPICS, "a record of a queue is retried in place, inside its lock"),
+    (catalogue.BREAKER, "records would wait for longer than they are locked, and each delivery counts"),
+    (catalogue.STORM_GUARD, "records would wait for longer than they are locked, and each delivery counts"),
+)
+
+WITHOUT_EFFECT_ON_A_QUEUE: Final = (
+    "assignor",
+    "group_protocol",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "revoke_timeout_s",
+    "max_poll_records",
+)
+
 P = TypeVar("P")
 
 
@@ -78,6 +104,10 @@ class ConsumerBuilder:
         topics = self._topics(required=pattern is None)
         topic_names = {topic: self._names(topic, group, letter) for topic in topics}
         retry_topics = self._retry_topics(topics, group, retry)
+        if self._value("order") == "queue":
+            self.problems.extend(self._queue_problems())
+            storm_guard, commit = None, CommitPolicy(mode="interval", every_s=ACKNOWLEDGE_EVERY_S)
+        self._warn_of_queue_settings()
         if retry and timings:
             self._warn_of_retry_sum(retry, timings)
         policies = (letter, retry, timings, timeout, commit, batch, buffer, rate, retry_topics, alerts)
@@ -203,6 +233,36 @@ class ConsumerBuilder:
             if values[name].origin == DEFAULT and not chosen
         }
 
+    def _queue_problems(self) -> Iterable[str]:
+        """What cannot be combined with order="queue"."""
+        text = "order is queue, and {what} cannot be combined with it: {why}. Leave that out, or choose another order."
+        if self._batches:
+            yield text.format(what="a handler that takes a list", why="its records are locked and acknowledged singly")
+        for name, why in NOT_WITH_A_QUEUE.items():
+            given = self._own[name]
+            if given.origin != DEFAULT and given.value is not None and given.value is not False:
+                yield text.format(what=f"{name} ({given.origin})", why=why)
+        for section, why in SECTIONS_NOT_WITH_A_QUEUE:
+            values = self._resolver.section(section, self._name)
+            off = "enabled" in values and not values["enabled"].value
+            chosen = [f"{section.name}.{name} ({one.origin})" for name, one in values.items() if one.origin != DEFAULT]
+            if chosen and not off:
+                yield text.format(what=", ".join(chosen), why=why)
+        if self._value("auto_offset_reset") == "error":
+            yield text.format(what="auto_offset_reset error", why="a share group starts at earliest or latest")
+        if not self._value("max_deliveries"):
+            yield text.format(
+                what="max_deliveries off", why="the broker drops a record silently at its own delivery limit"
+            )
+
+    def _warn_of_queue_settings(self) -> None:
+        """Of those that are about queues alone, or about everything else alone."""
+        order = self._value("order")
+        names = WITHOUT_EFFECT_ON_A_QUEUE if order == "queue" else ("lock_s", "configure_group")
+        chosen = [f"{name} ({self._own[name].origin})" for name in names if self._own[name].origin != DEFAULT]
+        if chosen:
+            self.warnings.append(f"{', '.join(chosen)} has no effect: order is {order}.")
+
     def _retry(self) -> Resolved:
         """What was set for the retries. An initial delay that was not set is capped, with a warning."""
         values = self._resolver.retry(self._name)
@@ -224,7 +284,7 @@ class ConsumerBuilder:
         if not found:
             return found
         origin, order = values["delays"].origin, self._value("order")
-        if order != "none" and not found.allow_reorder:
+        if order not in ("none", "queue") and not found.allow_reorder:
             self.problems.append(
                 f"retry_topics ({origin}) let other records overtake one that failed, and order is {order}. Say"
                 " retry_topics.allow_reorder=true if the handler can bear that, or order none, or remove the delays."

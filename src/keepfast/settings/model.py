@@ -191,7 +191,13 @@ class ConsumerSettings(Policy):
     entity: Annotated[
         str | None, SEGMENT, Doc("Used in names."), Derived("the topic's other segments, without version")
     ] = None
-    order: Annotated[Order, Doc("What must run one after another: a partition, a key, none.")] = "partition"
+    order: Annotated[
+        Order,
+        Doc(
+            "What must run one after another: a partition, a key, none. `queue` (experimental): a share group"
+            " (KIP-932), with more members than partitions and an acknowledgement for each record."
+        ),
+    ] = "partition"
     concurrency: Annotated[
         int | None,
         Range(1, 100_000),
@@ -247,7 +253,7 @@ class ConsumerSettings(Policy):
         NoneWord("off"),
         Doc(
             "The crash guard: a record that killed the process this often, started alone, is dead-lettered."
-            " 0 or `off`: none."
+            " 0 or `off`: none. Queues: from this delivery on it is dead-lettered without a call."
         ),
     ] = 3
     max_poll_records: Annotated[int, Range(1, 100_000), Doc("Records taken from the client in one go.")] = 500
@@ -271,6 +277,19 @@ class ConsumerSettings(Policy):
             " assignor of your own, and on brokers without KIP-848."
         ),
     ] = "auto"
+    lock_s: Annotated[
+        float | None,
+        Range(1, 3600),
+        Doc("Queues: how long a record is locked for a member. Set by `configure_group`, otherwise only compared."),
+        Derived("what the share group is configured with, 30 unless changed"),
+    ] = None
+    configure_group: Annotated[
+        bool,
+        Doc(
+            "Queues: sets the share group's lock, start and isolation at startup, as `keepfast run --configure` does;"
+            " otherwise a difference stops the start."
+        ),
+    ] = False
     unsafe_timings: Annotated[bool, Doc("Switches the floors of the timings off. For tests.")] = False
     timings: TimingPolicy
     timeout: TimeoutPolicy

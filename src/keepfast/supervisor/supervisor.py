@@ -236,7 +236,9 @@ def with_static_members(settings: Settings, *, index: int, host: str) -> Setting
     """
     default = f"{settings.app.name}-{host}"
     consumers = {
-        name: replace(
+        name: own
+        if own.order == "queue"  # a share group has no static members
+        else replace(
             own,
             group_instance_id=instance_id(own.group_instance_id or default, index),
             named_by_supervisor=own.group_instance_id is None,

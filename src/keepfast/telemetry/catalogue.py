@@ -211,6 +211,18 @@ GUARD_WAITS = Metric(
 TIMED_OUT = Metric(
     name="keepfast.handler.timeouts", kind="counter", help="Handler calls that timed out.", labels=_GROUP
 )
+LOCKS_EXPIRED = Metric(
+    name="keepfast.queue.locks.expired",
+    kind="counter",
+    help="Queues: records whose lock ran out before they were finished; they are delivered again.",
+    labels=_GROUP,
+)
+REDELIVERED = Metric(
+    name="keepfast.queue.redelivered",
+    kind="counter",
+    help="Queues: records that were delivered before, to this member or another.",
+    labels=_GROUP,
+)
 STUCK_HANDLERS = Metric(
     name="keepfast.stuck.handlers",
     kind="gauge",

@@ -63,6 +63,7 @@ class EventLog:
             events.BatchFailed: about.batch_failed,
             events.HandlerTimedOut: _handler_timed_out,
             events.HandlerAbandoned: _handler_abandoned,
+            events.LockExpired: _lock_expired,
             events.Assigned: _assigned,
             events.Revoked: _revoked,
             events.Lost: _lost,
@@ -286,6 +287,17 @@ def _handler_abandoned(event: events.HandlerAbandoned) -> None:
         waited_s=round(event.waited_s, 3),
         abandoned=event.abandoned,
         consequence="the partition continues, perhaps with the very record that this handler is still processing",
+    )
+
+
+def _lock_expired(event: events.LockExpired) -> None:
+    timeouts.error(
+        "lock_expired",
+        **_place(event),
+        records=event.records,
+        in_flight=event.in_flight,
+        lock_s=event.lock_s,
+        consequence="they are delivered again, and what handlers still do with them counts for nothing",
     )
 
 

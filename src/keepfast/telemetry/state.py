@@ -87,6 +87,25 @@ class GuardState(StateStruct, frozen=True, kw_only=True):
     waits: int = 0
 
 
+class QueueState(StateStruct, frozen=True, kw_only=True):
+    """A queue. Its lag is not known: the client has no request for it. Nor is it known whether it has joined its group
+    before the first record is delivered.
+    """
+
+    lock_s: float
+    """How long a record is locked for a member; a lock cannot be renewed."""
+    redelivered: int = 0
+    """Records that were delivered before."""
+    locks_expired: int = 0
+    """Records whose lock ran out here before they were finished."""
+
+
+QUEUE_NOTE: Final = (
+    "a queue: the client has no request for its lag (kafka-share-groups.sh --describe --offsets has), cannot renew a"
+    " lock, and does not say whether it has joined"
+)
+
+
 class StuckHandler(StateStruct, frozen=True, kw_only=True):
     """A handler call that has been running for longer than `stuck_after_s`. `offset` is that of the first record.
     `stack`: `file:line function`, innermost last, when it was last logged.
@@ -150,6 +169,8 @@ class ConsumerState(StateStruct, frozen=True, kw_only=True):
     """Handler calls that do not return, oldest first; at most 20."""
     stuck_handlers: int = 0
     """The number of all of them."""
+    queue: QueueState | None = None
+    """Of `order="queue"`: then there are no partitions, and the lag is not known."""
     brokers: str = ""
     """The last error of the client about the brokers; empty if there is none."""
     age_s: float = 0.0
@@ -204,6 +225,7 @@ HOLDS: Final[Mapping[str, str]] = {
     "registry": "a record needs a schema that the schema registry has not answered for yet",
     "abandoned": "too many handlers do not return; a restart helps",
     "operator": "paused by an operator",
+    "letters": "a dead letter cannot be published, and the lock of its record has run out",
     "rebalance": "the group rebalances; its commit is sent again afterwards",
     "commit_refused": "the broker refuses its commits",
     "rate": "the rate limit",
@@ -214,7 +236,7 @@ HOLDS: Final[Mapping[str, str]] = {
 
 class ConsumerHealth(StateStruct, frozen=True, kw_only=True):
     """A consumer in short. `lag_total` is the sum of its partitions, `lag_s` that of the worst one; None if unknown.
-    `holds`: why nothing starts, each in words.
+    `holds`: why nothing starts, each in words. `note`: what cannot be known of it, and why.
     """
 
     group: str
@@ -225,6 +247,7 @@ class ConsumerHealth(StateStruct, frozen=True, kw_only=True):
     lag_s: float | None = None
     in_flight: int = 0
     holds: dict[str, str] = {}
+    note: str = ""
 
 
 class HealthReport(StateStruct, frozen=True, kw_only=True):

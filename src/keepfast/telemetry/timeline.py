@@ -23,6 +23,7 @@ _LEVELS: Final[Mapping[type[events.Event], Level]] = {
     events.PublishFailed: "failing",
     events.HandlerTimedOut: "degraded",
     events.HandlerAbandoned: "degraded",
+    events.LockExpired: "degraded",
     events.Assigned: "ok",
     events.Revoked: "ok",
     events.Lost: "failing",

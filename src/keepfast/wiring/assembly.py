@@ -17,7 +17,7 @@ from typing import Any
 
 from keepfast.core.errors import SourceError, SpoolError, StartError
 from keepfast.core.events import Observer
-from keepfast.core.ports import Sink
+from keepfast.core.ports import Sink, Source
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.spool.places import durability_warning, shown, store_at
 from keepfast.deadletters.spool.service import SpoolService
@@ -34,7 +34,7 @@ from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.timeline import Timeline
 from keepfast.telemetry.tracing import Tracing, tracing_from
-from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.clients import connection_of, share_source_of, source_of
 from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics_of, preflight
 from keepfast.wiring.consumers import (
     ConsumerSpec,
@@ -44,6 +44,7 @@ from keepfast.wiring.consumers import (
     plan_of,
     thread_workers,
 )
+from keepfast.wiring.share_groups import with_share_groups
 from keepfast.wiring.topic_discovery import TopicDiscovery, discovered
 
 log = get_logger("keepfast.start")
@@ -94,6 +95,7 @@ def connect(
     needs = [spec.needs for spec in specs]
     cluster = preflight(admin, needs, wait=wait, abandoned=abandoned)
     cluster = discovered(admin, cluster, needs, settings.app, KafkaGroups(admin_properties(connection)))
+    cluster = with_share_groups(admin, cluster, needs)
     return Clients(cluster=cluster, sink=KafkaSink(sink_properties(connection)), admin=admin)
 
 
@@ -285,11 +287,11 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
     cluster, admin, settings = clients.cluster, clients.admin, shared.settings
     plan = plan_of(spec, settings, cluster)
     ports = Ports(
-        source=spec.source or source_of(spec.settings, settings.kafka, cluster),
+        source=spec.source or _source(spec, settings, cluster),
         sink=clients.sink,
         spool=shared.spool if spec.publisher is None else None,
         letter_topic_missing=shared.topics.letters.missing if shared.topics is not None else None,
-        topic_ids=admin if cluster.has_topic_ids else None,
+        topic_ids=admin if cluster.has_topic_ids and plan.lock_s is None else None,
         discover=shared.topics.discovery.of(spec) if shared.topics is not None and plan.pattern is not None else None,
         ask_ends=admin.ask_ends if admin is not None else None,
         ask_depths=admin.ask_depths if admin is not None else None,
@@ -304,6 +306,12 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
         workers = thread_workers(call, plan, recorder)
     loop = build_loop(plan, workers, ports, spec.publisher(clients.sink) if spec.publisher is not None else None)
     return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.tallies)
+
+
+def _source(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Source:
+    if spec.settings.order == "queue":
+        return share_source_of(spec.settings, settings.kafka, workers=spec.workers)
+    return source_of(spec.settings, settings.kafka, cluster)
 
 
 def _running_topics(specs: Sequence[ConsumerSpec], settings: Settings, clients: Clients) -> _RunningTopics | None:

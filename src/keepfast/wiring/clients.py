@@ -9,7 +9,9 @@ from keepfast.kafka import (
     Connection,
     Consuming,
     KafkaSource,
+    ShareSource,
     TransactionalSource,
+    share_properties,
     source_properties,
     transaction_properties,
 )
@@ -54,6 +56,11 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
         client_queue_bytes=own.buffer.client_queue_bytes,
         by_pattern=own.pattern is not None,
     )
+
+
+def share_source_of(own: ConsumerSettings, kafka: KafkaSettings, *, workers: int) -> ShareSource:
+    """The consuming client of a queue, which acquires about as many records as it has workers."""
+    return ShareSource(share_properties(connection_of(kafka), consuming_of(own), records=workers))
 
 
 def source_of(own: ConsumerSettings, kafka: KafkaSettings, cluster: ClusterFacts) -> KafkaSource:

@@ -75,6 +75,7 @@ CODES: Final[Mapping[str, str]] = {
     "PERMISSION_DENIED": "The operating system refused access.",
     "CANCELLED": "The work was cancelled, but not by keepfast.",
     CRASHED: "The process died each time it had started this record: a segfault, out of memory, an exit.",
+    "MAX_DELIVERIES": "A queue delivered it `max_deliveries` times: a process died with it, or its lock ran out.",
     OPERATOR: "An operator dead-lettered the record while it was in flight.",
     UNHANDLED_EXCEPTION: "No rule matches this exception.",
 }

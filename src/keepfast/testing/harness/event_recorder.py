@@ -9,6 +9,7 @@ from collections import Counter
 from keepfast.core.events import (
     Assigned,
     Committed,
+    DeadLettered,
     Discarded,
     Event,
     Halted,
@@ -17,6 +18,7 @@ from keepfast.core.events import (
     RetryScheduled,
     Revoked,
     RunFinished,
+    Spooled,
 )
 from keepfast.core.records import RecordPlace, TopicPartition
 
@@ -28,13 +30,14 @@ class EventRecorder:
     """
 
     wants: frozenset[type[Event]] = frozenset(
-        {RunFinished, RetryScheduled, Discarded, Assigned, Revoked, Lost, Committed, Halted}
+        {RunFinished, RetryScheduled, Discarded, DeadLettered, Spooled, Assigned, Revoked, Lost, Committed, Halted}
     )
     keeps_errors = False
 
     def __init__(self) -> None:
         self.finished: set[RecordPlace] = set()
         self.discarded: set[RecordPlace] = set()
+        self._dead: set[RecordPlace] = set()
         self.filtered: set[RecordPlace] = set()
         self.skipped: set[RecordPlace] = set()
         self._retries: Counter[tuple[str, RecordPlace]] = Counter()
@@ -54,6 +57,8 @@ class EventRecorder:
                 self._retries[event.group, _place(event)] += 1
             case Discarded():
                 self.discarded.add(_place(event))
+            case DeadLettered() | Spooled():
+                self._dead.add(_place(event))
             case Committed():
                 self.committed.update({(event.group, place): offset for place, offset in event.offsets.items()})
             case Assigned():
@@ -64,6 +69,10 @@ class EventRecorder:
                 self.halted = self.halted or event
             case _:
                 pass
+
+    def ended(self) -> set[RecordPlace]:
+        """Records that have reached their terminal fact."""
+        return set().union(self.finished, self.discarded, self._dead, self.filtered, self.skipped)
 
     def retries(self, place: RecordPlace) -> int:
         return sum(count for (_, one), count in list(self._retries.items()) if one == place)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -66,6 +67,7 @@ class Real:
         self._begun: dict[TopicPartition, int] = {}
         for topic in {*known, *(topic for one in own for topic in one.dead_letter_topics.values())}:
             self._mark(topic)
+        self._refuse_used_topics(own)
         self._sink = KafkaSink(sink_properties(connection_of(self._settings.kafka)))
         self._assembled = tested.assembled(self._settings, (recorder,), events)
         self.sink = self._assembled.sink
@@ -106,6 +108,8 @@ class Real:
     def _is_member(self, plan: Plan) -> bool:
         """Whether it has all partitions, and has committed where it starts in those that are read from their end."""
         recorder, group = self._recorder, plan.group
+        if plan.lock_s is not None:  # it starts at the beginning, so nothing is missed
+            return True
         own = [place for topic in plan.topics for place in self._places(topic)]
         every = [place for topic in plan.subscription for place in self._places(topic)]
         return recorder.owned.get(group, frozenset()).issuperset(every) and all(
@@ -121,6 +125,15 @@ class Real:
         if topic in self._broker.admin.list_topics(timeout=REPLY_TIMEOUT_S).topics:
             for place in self._places(topic):
                 self._begun[place] = self._end(place)
+
+    def _refuse_used_topics(self, consumers: Sequence[ConsumerSettings]) -> None:
+        queues = {topic for own in consumers if own.order == "queue" for topic in own.topics}
+        used = sorted({place.topic for place, end in self._begun.items() if end and place.topic in queues})
+        if used:
+            raise StartError(
+                f"The topic {used[0]} has records already, and a queue starts at its beginning: test it with a topic of"
+                " its own."
+            )
 
     def _end(self, place: TopicPartition) -> int:
         asked = confluent_kafka.TopicPartition(*place)
@@ -183,12 +196,20 @@ class Real:
                 count = self._end(place) - committed
                 if count > 0:
                     left[place] = left.get(place, 0) + count
+        for topic in {topic for own in self._needs if own.order == "queue" for topic in own.topics}:
+            left |= self._left_in_queue(topic)
         everything = {place for places in self._recorder.owned.values() for place in places}
         for topic in {topic for own in self._matched() if own.pattern is not None for topic in own.topics}:
             for place in self._places(topic):
                 if place not in everything and (count := self._end(place) - self._begun.get(place, 0)) > 0:
                     left[place] = count
         return left
+
+    def _left_in_queue(self, topic: str) -> dict[TopicPartition, int]:
+        """It has no position: what is not known to have ended is left."""
+        ended = Counter(TopicPartition(one.topic, one.partition) for one in self._recorder.ended())
+        left = {place: self._end(place) - ended[place] for place in self._places(topic)}
+        return {place: count for place, count in left.items() if count > 0}
 
     async def run_briefly(self) -> float:
         begun = time.monotonic()
@@ -214,7 +235,8 @@ def _of_its_own(settings: Settings, address: str) -> Settings:
         name: replace(
             own,
             group=f"{own.group}.{tag}",
-            auto_offset_reset="latest",
+            auto_offset_reset="latest" if own.order != "queue" else "earliest",
+            configure_group=own.order == "queue",
             topics_refresh_s=min(REFRESH_S, own.topics_refresh_s),
         )
         for name, own in settings.consumers.items()
