@@ -116,6 +116,20 @@ W6_BATCH = Workload(
     "the same with batches of 100, beside one by one",
     (Row("keepfast_inbox", "one", 5_000), Row("keepfast_inbox_batch", "one", 5_000, 5.0)),
 )
+QUEUE = Workload(
+    "queue",
+    "50,000 JSON records of 200 bytes, 4 partitions, no-op handler: a plain group without order beside a share group",
+    (
+        Row("keepfast_none", "small", 50_000),
+        Row("raw_share", "small", 50_000),
+        Row("keepfast_queue", "small", 50_000),
+    ),
+)
+QUEUE_WAITS = Workload(
+    "queue",
+    "5,000 records, 4 partitions, handler waits 5 ms, 32 threads: a plain group without order beside a share group",
+    (Row("keepfast_none_waits", "four", 5_000), Row("keepfast_queue_waits", "four", 5_000)),
+)
 COUNTS = (1, 2, 4, 16, 128, 512)
 PARTITIONS = tuple(
     Workload(
@@ -128,7 +142,7 @@ PARTITIONS = tuple(
     )
     for count in COUNTS
 )
-WORKLOADS = (W1, SEE, MIDDLEWARE, SCHEMAS, *PARTITIONS, W2_ONE, W2_FOUR, W3, W6, W6_BATCH, ONCE)
+WORKLOADS = (W1, SEE, MIDDLEWARE, SCHEMAS, *PARTITIONS, W2_ONE, W2_FOUR, W3, W6, W6_BATCH, ONCE, QUEUE, QUEUE_WAITS)
 
 
 def main() -> int:
@@ -137,7 +151,7 @@ def main() -> int:
     parser.add_argument(
         "workloads",
         nargs="*",
-        help="w1, see, middleware, schemas, partitions, w2, w3, w6, w7, once, cards; none: all",
+        help="w1, see, middleware, schemas, partitions, w2, w3, w6, w7, once, queue, cards; none: all",
     )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
     parser.add_argument("--json", action="store_true", help="one JSON line per contender")

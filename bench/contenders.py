@@ -31,11 +31,13 @@ from keepfast.http.client import fetch
 from keepfast.http.local_app import AppServer
 from keepfast.inbox import tables
 from keepfast.inbox.postgres import INSERT_ONE
+from keepfast.kafka import KafkaAdmin
 from keepfast.kafka.registry import Registry, RegistryConnection
 from keepfast.telemetry import logs
 from keepfast.wiring.assembly import Assembly
 
 HANDLER_S = 0.005
+QUEUE_WORKERS = 32
 POSTGRES = "BENCH_POSTGRES"
 """The variable with the address of the database of W6."""
 EFFECTS = "CREATE TABLE IF NOT EXISTS effects (run text, number bigint)"
@@ -239,6 +241,51 @@ def keepfast_key(brokers: str, topic: str, records: int) -> Measured:
     return _keepfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
 
 
+def raw_share(brokers: str, topic: str, records: int) -> Measured:
+    """A share group with the client alone: poll, call and acknowledge each record of it."""
+    group = f"bench-{uuid.uuid4()}"
+    properties: dict[str, Any] = {"bootstrap.servers": brokers}
+    KafkaAdmin(properties).configure_group(group, {"share.auto.offset.reset": "earliest"}, 10.0)
+    explicit = {"group.id": group, "share.acknowledgement.mode": "explicit", "max.poll.records": QUEUE_WORKERS}
+    client, watch, seen = confluent_kafka.ShareConsumer(properties | explicit), Stopwatch(), 0
+    client.subscribe([topic])
+    while seen < records:
+        batch = list(client.poll(1.0))
+        if batch and not watch.running:
+            watch.start()
+        for message in batch:
+            no_op(message.value())
+            client.acknowledge(message)
+            seen += 1
+    client.commit_sync(10.0)
+    measured = watch.stop(records)
+    client.close()
+    return measured
+
+
+def _wait(value: bytes) -> None:  # noqa: ARG001 - as any handler
+    time.sleep(HANDLER_S)
+
+
+def keepfast_none(brokers: str, topic: str, records: int) -> Measured:
+    """A plain group with the order of a queue."""
+    options: dict[str, Any] = {"order": "none", "concurrency": QUEUE_WORKERS, "commit": "interval", "idempotent": True}
+    return _keepfast(brokers, topic, records, no_op, **options)
+
+
+def keepfast_none_waits(brokers: str, topic: str, records: int) -> Measured:
+    options: dict[str, Any] = {"order": "none", "concurrency": QUEUE_WORKERS, "commit": "interval", "idempotent": True}
+    return _keepfast(brokers, topic, records, _wait, **options)
+
+
+def keepfast_queue(brokers: str, topic: str, records: int) -> Measured:
+    return _keepfast(brokers, topic, records, no_op, order="queue", concurrency=QUEUE_WORKERS, configure_group=True)
+
+
+def keepfast_queue_waits(brokers: str, topic: str, records: int) -> Measured:
+    return _keepfast(brokers, topic, records, _wait, order="queue", concurrency=QUEUE_WORKERS, configure_group=True)
+
+
 def keepfast_each(brokers: str, topic: str, records: int) -> Measured:
     return _keepfast(brokers, topic, records, no_op)
 
@@ -401,6 +448,11 @@ CONTENDERS = {
         raw_inbox,
         keepfast_inbox,
         keepfast_inbox_batch,
+        raw_share,
+        keepfast_none,
+        keepfast_none_waits,
+        keepfast_queue,
+        keepfast_queue_waits,
     )
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from keepfast.engine import commits, control, guards, loop, mailbox, timeouts
+from keepfast.engine import commits, control, guards, loop, mailbox, queue, timeouts
 from keepfast.http.health import HealthFacts, health_of
 from keepfast.telemetry.state import (
     HOLDS,
@@ -15,6 +15,7 @@ from keepfast.telemetry.state import (
     GuardState,
     Hold,
     PartitionState,
+    QueueState,
     Refused,
     SpoolState,
     StuckHandler,
@@ -134,6 +135,7 @@ def test_the_lag_of_a_consumer_is_the_sum_of_its_partitions_and_its_holds_are_in
 def test_every_hold_is_explained() -> None:
     names = {guards.HALT, guards.BREAKER, guards.STORM, guards.RATE, loop.COMMIT, loop.ABANDONED, mailbox.DRAIN}
     names |= {guards.REGISTRY, control.OPERATOR, commits.REBALANCE, commits.COMMIT_REFUSED, timeouts.STALE_RUN}
+    names.add(queue.LETTERS)
     assert set(HOLDS) == names
 
 
@@ -144,6 +146,12 @@ def test_before_the_brokers_are_found_it_is_live_and_not_started() -> None:
     assert (joined.started, joined.consumers["charge"].lag_total, joined.status) == (True, 10_000_000, "ok")
     joining = health_of(seen(msgspec.structs.replace(WELL, phase="starting")))
     assert not joining.started
+
+
+def test_a_queue_says_that_its_lag_is_not_known() -> None:
+    state = msgspec.structs.replace(WELL, order="queue", partitions=(), queue=QueueState(lock_s=30.0))
+    short = health_of(seen(state)).consumers["charge"]
+    assert (short.lag_total, "no request for its lag" in short.note) == (None, True)
 
 
 def test_while_it_drains_it_is_live_and_not_ready() -> None:

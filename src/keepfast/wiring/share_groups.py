@@ -84,6 +84,11 @@ def fitted(own: ConsumerSettings, config: Mapping[str, str]) -> ConsumerSettings
         )
     lock_s, limit = int(config[LOCK]) / 1000, int(config.get(LIMIT, "5"))
     time_s = lock_s - MARGIN_S
+    if time_s <= 0:
+        raise StartError(
+            f"The share group {own.group} locks a record for {lock_s:g} s, which leaves no time for a handler beside"
+            f" the {MARGIN_S:g} s for its dead letter and its acknowledgement. Set a longer lock_s."
+        )
     if own.timeout.timeout_s is not None and own.timeout.timeout_s > time_s:
         raise StartError(
             f"timeout_s of the consumer {own.name} is {own.timeout.timeout_s:g}, and the share group {own.group} locks"
