@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from logging import WARNING
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
@@ -213,11 +213,13 @@ class Loop:
         self.holds = Holds(clock, events)
         self.in_flight = InFlight()
         about = self.ownership, self.lanes, plan, clock
-        to: Any = {"outcomes": self.outcomes, "at_end": self.committer.reached_end}
+        at_end = self.committer.reached_end
         self.intake = (
-            Intake(source, *about, **to)
+            Intake(source, *about, outcomes=self.outcomes, at_end=at_end)
             if queue is None
-            else Deliveries(queue, *about, **to, holds=self.holds, in_flight=self.in_flight)
+            else Deliveries(
+                queue, *about, outcomes=self.outcomes, at_end=at_end, holds=self.holds, in_flight=self.in_flight
+            )
         )
         self.guards = Guards(plan, self.lanes, self.holds, self.in_flight, events)
         self.counts = Counts(plan.topics, plan.tiers)
