@@ -10,7 +10,7 @@ import kafka
 import pytest
 from confluent_kafka import Consumer
 
-from keepfast.core.errors import ConfigError
+from keepfast.core.errors import ConfigError, StartError
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner.clients import consumer_tree, made_consumer, producer_connection, sink_of
 from tests.support.project_files import ROOT
@@ -160,3 +160,19 @@ def test_commands_that_need_settings_alone_take_a_runner(monkeypatch: pytest.Mon
     monkeypatch.chdir(ROOT)
     own = settings_for("tests.runner.test_clients:runner").consumers["runner"]
     assert (own.group, own.topics) == ("shop.charge", ("orders.payment.v1",))
+
+
+def test_a_client_that_connects_when_it_is_made_and_cannot_is_a_start_that_failed() -> None:
+    def create_consumer() -> kafka.KafkaConsumer:
+        raise kafka.errors.KafkaTimeoutError("Unable to bootstrap")  # as it does; then its sockets are left open
+
+    runner = KafkaConsumerRunner(consumer_factory=create_consumer, process_message=print)
+    for attempt in (runner.run, runner.settings):
+        with pytest.raises(StartError, match="bootstrap_servers"):
+            attempt()
+
+
+def test_what_else_a_factory_raises_is_the_users() -> None:
+    runner = KafkaConsumerRunner(consumer_factory=lambda: 1 / 0, process_message=print)
+    with pytest.raises(ZeroDivisionError):
+        runner.settings()

@@ -62,7 +62,7 @@ def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: 
     """Call the factories, check everything that can be wrong, then build; what serves health is entered into `server`,
     and so is the end of the consumer, should its loop never start. Raises ConfigError or StartError.
     """
-    client = blueprint.consumer_factory()
+    client = _client_of(blueprint)
     server.callback(close_consumer, client)
     made = made_consumer(client)
     settings = _settings(blueprint, made, environ=os.environ, cwd=Path.cwd())
@@ -91,15 +91,29 @@ def settings_of(
     blueprint: Blueprint, *, environ: Mapping[str, str], cwd: Path, for_tests: bool = False
 ) -> tuple[Settings, MadeConsumer]:
     """The settings that hold for a runner, without running it, and what its consumer would be; one that the factory
-    has made for that is closed again, and its `source` is None. `for_tests`: as `load` has it. Raises ConfigError.
+    has made for that is closed again, and its `source` is None. `for_tests`: as `load` has it. Raises ConfigError
+    or StartError.
     """
-    client = blueprint.consumer_factory()
+    client = _client_of(blueprint)
     try:
         made = made_consumer(client)
         settings = _settings(blueprint, made, environ=environ, cwd=cwd, for_tests=for_tests)
         return settings, replace(made, source=None, partitions=None)
     finally:
         close_consumer(client)
+
+
+def _client_of(blueprint: Blueprint) -> Any:
+    """What the factory returns. Raises StartError if it is a client of kafka-python and reaches no broker."""
+    try:
+        return blueprint.consumer_factory()
+    except Exception as error:
+        if not type(error).__module__.startswith("kafka."):
+            raise
+        raise StartError(
+            f"consumer_factory failed: {error}. A consumer of kafka-python connects when it is made: are its"
+            " bootstrap_servers right, and reachable from here?"
+        ) from error
 
 
 def spec_of(
