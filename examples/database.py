@@ -12,7 +12,7 @@ from psycopg_pool import ConnectionPool
 from keepfast import App
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-Lifespan = Callable[[App], AbstractContextManager[None]]
+Lifespan = Callable[[App], AbstractContextManager[Any]]
 
 
 class Database:
@@ -21,7 +21,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, connections: int = 10, timeout_s: int = 5) -> None:
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self.pool: ConnectionPool[Connection] = ConnectionPool(
             url,
             min_size=0,
             max_size=connections,
@@ -31,10 +31,10 @@ class Database:
         )
 
     def open(self) -> None:
-        self._pool.open()
+        self.pool.open()
 
     def close(self) -> None:
-        self._pool.close(timeout=2)
+        self.pool.close(timeout=2)
 
     def __enter__(self) -> Self:
         self.open()
@@ -46,5 +46,5 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Committed when the block ends, rolled back when it raises."""
-        with self._pool.connection() as connection:
+        with self.pool.connection() as connection:
             yield connection

@@ -1,24 +1,20 @@
-"""The deals and what was done about them, in PostgreSQL: an effect and its idempotency key in one transaction."""
+"""The deals and what was done about them, in PostgreSQL. Each method writes in the transaction of the consumer's inbox,
+which has the idempotency key of the message: it is called once for each key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import LiteralString, Protocol
 
-from examples.database import Connection, Database
+from examples.database import Connection
 from examples.deals_escrow.messages import Deadline, Message
+from keepfast import upsert
 
-_NOTE = """
-    INSERT INTO effects (consumer, idempotency_key, deal_id, kind) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
-"""
+_NOTE = "INSERT INTO effects (consumer, idempotency_key, deal_id, kind) VALUES (%s, %s, %s, %s)"
 _PAY = "UPDATE deals SET paid = paid + 1 WHERE id = %s AND funded AND paid + refunded = 0 AND ended_at IS NULL"
 _REFUND = "UPDATE deals SET refunded = refunded + 1 WHERE id = %s AND funded AND paid + refunded = 0"
 _SETTLED = "SELECT FROM deals WHERE id = %s AND (paid + refunded > 0 OR ended_at IS NOT NULL)"
-_SCHEDULE = """
-    INSERT INTO deals (id, ends_at) VALUES (%s, to_timestamp(%s))
-    ON CONFLICT (id) DO UPDATE SET ends_at = EXCLUDED.ends_at
-"""
-_FUND = "INSERT INTO deals (id, funded) VALUES (%s, true) ON CONFLICT (id) DO UPDATE SET funded = true"
 
 
 class NotFunded(Exception):
@@ -30,43 +26,43 @@ class AlreadySettled(Exception):
 
 
 class Books(Protocol):
-    def note(self, consumer: str, message: Message, kind: str) -> None: ...
-    def schedule(self, consumer: str, deadline: Deadline) -> None: ...
-    def fund(self, consumer: str, message: Message) -> None: ...
-    def pay(self, consumer: str, message: Message) -> None: ...
-    def refund(self, consumer: str, message: Message) -> None: ...
+    def note(self, tx: Connection, consumer: str, message: Message, kind: str) -> None: ...
+    def schedule(self, tx: Connection, consumer: str, deadline: Deadline) -> None: ...
+    def fund(self, tx: Connection, consumer: str, message: Message) -> None: ...
+    def pay(self, tx: Connection, consumer: str, message: Message) -> None: ...
+    def refund(self, tx: Connection, consumer: str, message: Message) -> None: ...
 
 
 class PostgresBooks:
-    """Each method does its work once for each (consumer, idempotency key), and nothing the other times."""
+    """A message that was noted before is an error of the database: the inbox lets none through."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def note(self, tx: Connection, consumer: str, message: Message, kind: str) -> None:
+        tx.execute(_NOTE, (consumer, message.idempotency_key, message.deal_id, kind))
 
-    def note(self, consumer: str, message: Message, kind: str) -> None:
-        self._once(consumer, message, kind, lambda _: None)
-
-    def schedule(self, consumer: str, deadline: Deadline) -> None:
+    def schedule(self, tx: Connection, consumer: str, deadline: Deadline) -> None:
         """The deal is ended at its deadline, unless it was settled before."""
-        values = (deadline.deal_id, deadline.ends_at)
-        self._once(consumer, deadline, "scheduled", lambda connection: connection.execute(_SCHEDULE, values))
+        self.note(tx, consumer, deadline, "scheduled")
+        _set(tx, deadline, ends_at=datetime.fromtimestamp(deadline.ends_at, UTC))
 
-    def fund(self, consumer: str, message: Message) -> None:
-        self._once(consumer, message, "funded", lambda connection: connection.execute(_FUND, (message.deal_id,)))
+    def fund(self, tx: Connection, consumer: str, message: Message) -> None:
+        self.note(tx, consumer, message, "funded")
+        _set(tx, message, funded=True)
 
-    def pay(self, consumer: str, message: Message) -> None:
+    def pay(self, tx: Connection, consumer: str, message: Message) -> None:
         """Raises NotFunded or AlreadySettled."""
-        self._once(consumer, message, "paid", lambda connection: _moved(connection, _PAY, message))
+        self.note(tx, consumer, message, "paid")
+        _moved(tx, _PAY, message)
 
-    def refund(self, consumer: str, message: Message) -> None:
+    def refund(self, tx: Connection, consumer: str, message: Message) -> None:
         """Raises NotFunded or AlreadySettled."""
-        self._once(consumer, message, "refunded", lambda connection: _moved(connection, _REFUND, message))
+        self.note(tx, consumer, message, "refunded")
+        _moved(tx, _REFUND, message)
 
-    def _once(self, consumer: str, message: Message, kind: str, work: Callable[[Connection], object]) -> None:
-        with self._database.transaction() as connection:
-            noted = connection.execute(_NOTE, (consumer, message.idempotency_key, message.deal_id, kind))
-            if noted.rowcount:
-                work(connection)
+
+def _set(tx: Connection, message: Message, **column: object) -> None:
+    """In the row of the deal, which may not be there yet."""
+    statement, values = upsert("deals", {"id": message.deal_id, **column}, key="id", update=[*column])
+    tx.execute(statement.encode(), values)
 
 
 def _moved(connection: Connection, statement: LiteralString, message: Message) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
+from datetime import datetime
 
 import httpx
+import psycopg
 import pytest
 
+from examples.database import Connection
 from examples.deals_escrow.books import NotFunded
 from examples.deals_escrow.messages import Deadline, Message
 from examples.deals_escrow.service import DEAL_TIMEOUT_S, make_app
 from examples.deals_escrow.story import GROUPS, READING, command
+from keepfast import App, RecordIdentity
 from keepfast.testing.harness import Harness, harness
 
 
@@ -23,22 +28,36 @@ class Ledger:
         self.funded: set[str] = set()
         self.deadlines: dict[str, float] = {}
 
-    def note(self, consumer: str, message: Message, kind: str) -> None:
+    def note(self, tx: Connection, consumer: str, message: Message, kind: str) -> None:
         self.done.add((consumer, message.idempotency_key))
 
-    def schedule(self, consumer: str, deadline: Deadline) -> None:
+    def schedule(self, tx: Connection, consumer: str, deadline: Deadline) -> None:
         self.deadlines[deadline.deal_id] = deadline.ends_at
-        self.note(consumer, deadline, "scheduled")
+        self.note(tx, consumer, deadline, "scheduled")
 
-    def fund(self, consumer: str, message: Message) -> None:
+    def fund(self, tx: Connection, consumer: str, message: Message) -> None:
         self.funded.add(message.deal_id)
 
-    def pay(self, consumer: str, message: Message) -> None:
+    def pay(self, tx: Connection, consumer: str, message: Message) -> None:
         if message.deal_id not in self.funded:
             raise NotFunded(message.deal_id)
-        self.note(consumer, message, "paid")
+        self.note(tx, consumer, message, "paid")
 
     refund = pay
+
+
+class NoDatabase:
+    """An inbox that forgets, and has no transactions."""
+
+    transaction = psycopg.Connection
+
+    def begin(self, identities: Sequence[RecordIdentity]) -> tuple[None, Sequence[RecordIdentity]]:
+        return None, identities
+
+    def commit(self, tx: None) -> None: ...
+    def rollback(self, tx: None) -> None: ...
+    def prune(self, before: datetime) -> int:
+        return 0
 
 
 class Bot:
@@ -53,9 +72,13 @@ class Bot:
             response.raise_for_status()
 
 
+def app_in_memory(ledger: Ledger | None = None, bot: Bot | None = None) -> App:
+    return make_app(ledger or Ledger(), bot or Bot(), inbox=NoDatabase())
+
+
 def played(topic: str, *values: bytes, ledger: Ledger | None = None, bot: Bot | None = None) -> Harness:
     async def story() -> Harness:
-        async with harness(make_app(ledger or Ledger(), bot or Bot()), partitions=1) as h:
+        async with harness(app_in_memory(ledger, bot), partitions=1) as h:
             for value in values:
                 await h.send(topic, value, key="d1", settle=False)
             await h.settle()
@@ -65,7 +88,7 @@ def played(topic: str, *values: bytes, ledger: Ledger | None = None, bot: Bot | 
 
 
 def test_each_group_of_the_table_reads_its_topic() -> None:
-    settings = make_app(Ledger(), Bot()).settings(environ={})
+    settings = app_in_memory().settings(environ={})
     assert sorted((own.group, topic) for own in settings.consumers.values() for topic in own.topics) == sorted(READING)
     assert {own.assignor for own in settings.consumers.values()} == {"cooperative-sticky"}
 
@@ -82,7 +105,7 @@ def test_each_group_of_the_table_reads_its_topic() -> None:
 def test_each_kind_has_its_retries_and_its_thresholds_of_lag(
     consumer: str, retries: int, first_ms: int, longest_ms: int, lag: tuple[int, int]
 ) -> None:
-    settings = make_app(Ledger(), Bot()).settings(environ={}).consumers[consumer]
+    settings = app_in_memory().settings(environ={}).consumers[consumer]
     assert settings.alerts.lag == lag
     own = settings.retry
     assert (own.max_retries, own.initial_delay_ms, own.max_delay_ms, own.multiplier) == (
