@@ -215,8 +215,7 @@ class Batch(Run):
         given = range(len(self.messages)) if self.given is None else self.given
         self.skipped = [given[position] for position in positions]
         known = frozenset(self.skipped)
-        others = [position for position in given if position not in known]
-        self.given = others  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.given = [position for position in given if position not in known]
 
     def judged_by(self, error: BaseException) -> BaseException:
         return error
@@ -235,7 +234,7 @@ class Batch(Run):
         self.trial.message = messages[0]
         self.rest(self.messages, ())
         self.attempt = self.failures + 1
-        self.given = None
+        self.given = None  # pyright: ignore[reportIncompatibleMethodOverride] - reported where it is set last
         self.leading = ()
         self.bad = {}
         if self.named:

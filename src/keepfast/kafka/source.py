@@ -349,7 +349,7 @@ class KafkaSource(OffsetQueries):
         topic = message.topic()
         place = None if topic is None else TopicPartition(topic, cast(int, message.partition()))
         if error.name() == "_PARTITION_EOF":
-            if place in self._started and place not in self._stopped:
+            if place is not None and place in self._started and place not in self._stopped:
                 self._ends[place] = cast(int, message.offset())
             return
         if self._recovers_from(error):
