@@ -121,6 +121,7 @@ def _act(desk: Desk) -> dict[str, str]:
         "consumers": "/consumers",
         "timeline": "/timeline",
         "audit": "/audit",
+        "storage": "/storage",
     }
 
 

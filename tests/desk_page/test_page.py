@@ -15,7 +15,7 @@ from tests.desk_page.conftest import ServedDesk
 from tests.support.broker_client import Client
 from tests.support.desk_scene import records
 
-SCREENS = ("/", "/records", "/discarded", "/replay", "/runs", "/consumers", "/timeline", "/audit")
+SCREENS = ("/", "/records", "/discarded", "/replay", "/runs", "/consumers", "/timeline", "/audit", "/storage")
 COUNT = 120
 
 
@@ -111,17 +111,23 @@ def test_nothing_is_read_or_written_without_a_token(kafka: TopicAdmin, served: S
     anonymous = served.anonymous()
     for screen in (*SCREENS, f"/message?id={quote(case.id)}", "/discarded.jsonl"):
         assert anonymous.get(screen).headers["location"] == "/login"
-    for path in ("/mark", "/note", "/message/reveal", "/replay", "/runs", "/runs/order", "/consumers", "/logout"):
+    acting = ("/message/reveal", "/message/try", "/message/edit", "/archive", "/storage/purge")
+    for path in (*acting, "/mark", "/note", "/replay", "/runs", "/runs/order", "/consumers", "/logout"):
         assert anonymous.post(path, data={"case": case.id, "do": "discard"}).status_code == 401, path
     assert anonymous.get("/live").status_code == 401
     with served.api(None) as api:
         for path in ("/summary", "/causes", "/cases", "/audit", "/runs", "/openapi.json"):
             assert api.get(path).status_code == 401
-        for path in ("/cases/mark", "/plans", "/runs", "/control", "/case/reveal", "/case/note"):
+        acting = ("/case/reveal", "/case/try", "/case/edit", "/cases/archive", "/storage/purge")
+        for path in (*acting, "/cases/mark", "/plans", "/runs", "/control", "/case/note"):
             assert api.post(path, json={}).status_code == 401
     with served.api("viewer") as api:
         assert api.post("/cases/mark", json={"cases": [case.id], "do": "discard"}).status_code == 403
         assert api.post("/case/reveal", json={"case": case.id}).status_code == 403
+    with served.api("replayer") as api:
+        for path, body in (("/case/try", {}), ("/case/edit", {"value": "x"}), ("/cases/archive", {})):
+            assert api.post(path, json={"case": case.id, **body}).status_code == 403, path
+        assert api.post("/storage/purge", json={"count": 9}).status_code == 403
     served.desk.refresh()
     assert served.desk.summary().counts == {CaseState.OPEN: 3}
     assert served.desk.audit() == []

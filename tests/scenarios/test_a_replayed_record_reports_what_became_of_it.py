@@ -85,3 +85,26 @@ def test_a_replayed_record_reports_what_became_of_it(
             assert stored.letter.replay_count == 1
     finally:
         shop.desk.close()
+
+
+@pytest.mark.long
+def test_a_canary_goes_through_also_where_the_consumer_reports_nothing(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    shop = Shop(kafka, topic)
+    kafka.delete_topic(shop.desk_topic)
+    app = App("scenario", kafka={"brokers": kafka.bootstrap}, desk={"topic": shop.desk_topic})
+    app.consumer(shop.source, dead_letter=shop.dlq, group=f"{shop.source}.group")(shop.handle)
+    records = [NewRecord(json.dumps({"n": n % 8}).encode(), b"k", (), n % 2) for n in range(COUNT)]
+    try:
+        with RunningApp(app):
+            shop.client.produce(shop.source, records)
+            wait_until(lambda: shop.states() == {CaseState.OPEN: COUNT}, "all are dead")
+            shop.repaired = True
+            [case, *_] = shop.desk.cases().cases
+            shop.desk.note(case.id, "the first action, which makes the topics")
+            plan = shop.desk.plan(CaseFilter(), ReplayPolicy(canary=5))
+            fact = shop.desk.replayer(shop.desk.start(plan)).execute()
+            assert (fact.status, fact.sent) == ("done", COUNT)
+            resolved = {CaseState.RESOLVED: COUNT}
+            wait_until(lambda: shop.desk.infer_outcomes() >= 0 and shop.states() == resolved, "all are through")
+    finally:
+        shop.desk.close()

@@ -32,6 +32,7 @@ from keepfast.http.server import without_server
 from keepfast.settings import Settings
 from keepfast.telemetry.logs import get_logger
 from keepfast.wiring.assembly import Assembly, event_loop_thread
+from keepfast.wiring.consumers import ConsumerSpec
 
 log = get_logger("keepfast.lifecycle")
 
@@ -225,20 +226,7 @@ class AppInstance:
     def _open(self) -> Assembly:
         """From nothing to an assembly that can be started. If that fails or is given up, nothing of it is left."""
         with ExitStack() as undo:
-            undo.callback(self._events.stop, 1.0)
-            undo.callback(self.schemas.close)
-            self.schemas.open(wait=self._options.wait, abandoned=lambda: self._aborted)
-            if self._lifespan is not None:
-                undo.callback(self._leave_lifespan, RESERVED_S)
-                self._lifespan.enter()
-            self._refuse_aborted()
-            specs = specs_of(
-                self._consumers, self._settings, self.resources, inboxes=self.inboxes, schemas=self.schemas
-            )
-            for consumer in self._senders:
-                self.inboxes.of(consumer, "", self.resources)
-            undo.callback(self.inboxes.close)
-            self.inboxes.open()
+            specs = self._prepare(undo)
             assembly = assemble_app(
                 specs,
                 self._settings,
@@ -259,6 +247,22 @@ class AppInstance:
             self.inboxes.start(assembly.clients.sink)
             undo.pop_all()
         return assembly
+
+    def _prepare(self, undo: ExitStack) -> list[ConsumerSpec]:
+        """Schemas, lifespan and inboxes, opened; what `undo` does leaves them."""
+        undo.callback(self._events.stop, 1.0)
+        undo.callback(self.schemas.close)
+        self.schemas.open(wait=self._options.wait, abandoned=lambda: self._aborted)
+        if self._lifespan is not None:
+            undo.callback(self._leave_lifespan, RESERVED_S)
+            self._lifespan.enter()
+        self._refuse_aborted()
+        specs = specs_of(self._consumers, self._settings, self.resources, inboxes=self.inboxes, schemas=self.schemas)
+        for consumer in self._senders:
+            self.inboxes.of(consumer, "", self.resources)
+        undo.callback(self.inboxes.close)
+        self.inboxes.open()
+        return specs
 
     def _refuse_aborted(self) -> None:
         if self._aborted:

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "ctl": "Inspect and control a running app: pause, resume, release, log level.",
     "lag": "Show the lag of groups in records and seconds, and whether they progress.",
     "offsets": "Show the committed offsets of a group, and reset those of a stopped one.",
+    "replay-from": "Process a range of records again, with a group of its own.",
     "dlq": "Inspect and replay dead letters.",
     "desk": "Serve the page of the dead-letter desk.",
     "spool": "Inspect and publish dead letters that Kafka did not accept.",
@@ -35,7 +36,7 @@ COMMANDS: Final = {
     "demo": "Run a demonstration that needs no installation.",
     "explain": "Show how an exception is classified, and by which rule.",
 }
-"""Name → description. The module `keepfast.cli.<name>` defines the command as `<name>`."""
+"""Name → description. The module `keepfast.cli.<name>` defines the command as `<name>`, with `_` for `-`."""
 
 
 class LazyGroup(click.Group):
@@ -47,7 +48,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        command = getattr(importlib.import_module(f"keepfast.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"keepfast.cli.{name}"), name)
         if not isinstance(command, click.Command):
             raise TypeError(f"keepfast.cli.{cmd_name}:{cmd_name} must be a click command; it is {command!r}")
         return command

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,14 +15,19 @@ import click
 
 from keepfast.cli.connection import CONNECT_TIMEOUT_S, connect, connection_for, connection_options
 from keepfast.cli.errors import report_errors
-from keepfast.core.errors import ConfigError
+from keepfast.core.errors import ConfigError, KeepfastError
+from keepfast.telemetry.clean import clean_text
 
 if TYPE_CHECKING:
+    from keepfast.core.records import RecordPlace
+    from keepfast.desk.trials import TrialReport, Trier
     from keepfast.desk_page.server import DeskServer
     from keepfast.kafka.config import Connection
     from keepfast.settings import Settings
 
 PORT = 8484
+TRY_TIMEOUT_S = 90.0
+"""For a handler that is tried from the page: its own time, and that of the start."""
 SUFFIXES = (".dlq", ".dlt", "-dlq", "-dlt", "_dlq", "_dlt")
 ROLES = ("viewer", "replayer", "admin")
 
@@ -37,6 +46,10 @@ tokens_option = click.option(
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A host name that browsers may use.")
 @click.option("--https", is_flag=True, help="It is served through a proxy with TLS: cookies are Secure.")
 @click.option("--process", "urls", multiple=True, metavar="URL", help="Health server of a running app.")
+@click.option("--archive", metavar="URL", default="", help="A folder or fsspec URL that admins may archive letters to.")
+@click.option(
+    "--transform", "transforms", multiple=True, metavar="MODULE:FUNCTION", help="A transform that replays may use."
+)
 @click.option("--index", type=click.Path(file_okay=False, path_type=Path), help="Directory of the index.")
 @tokens_option
 @connection_options
@@ -46,18 +59,21 @@ def desk(ctx: click.Context, /, *, target: str | None, brokers: str | None, debu
 
     It listens on this host only, and prints an address with a token that is valid until it stops. Others get tokens of
     their own: `keepfast desk token add NAME --role viewer|replayer|admin`. A viewer reads masked data, a replayer
-    replays, discards and restores, an admin may also reveal values and control consumers.
+    replays, discards and restores, an admin may also reveal values, edit and send, try today's handler (of --app),
+    archive, purge and control consumers.
 
     \b
       keepfast desk --app app:app
       keepfast desk --brokers kafka:9092 --topic orders.payment.dlq
       keepfast desk --process http://127.0.0.1:8080      also pause, release and dead-letter there
+      keepfast desk --app app:app --archive /srv/letters --transform repair:add_currency
     """
     if ctx.invoked_subcommand is not None:
         return
     with report_errors(debug=debug):
         connection, settings = connection_for(target, brokers)
-        server, close = desk_server(connection, settings, **options)
+        trier = None if target is None else SubprocessTrier(target, ",".join(connection.brokers))
+        server, close = desk_server(connection, settings, trier=trier, **options)
         try:
             server.bind()
             click.echo(f"The desk: {server.url}", err=True)
@@ -78,9 +94,13 @@ def desk_server(
     port: int = PORT,
     hosts: Sequence[str] = (),
     https: bool = False,
+    archive: str = "",
+    transforms: Sequence[str] = (),
+    trier: Trier | None = None,
 ) -> tuple[DeskServer, Callable[[], None]]:
     """The server, not started, and what closes its clients. Raises ConfigError and StartError."""
     require_extra()
+    from keepfast.cli.dlq_replay import load_transform
     from keepfast.desk.desk import Desk, DeskOptions, default_index_dir
     from keepfast.desk_page.processes import Processes
     from keepfast.desk_page.server import DeskServer, DeskServerOptions
@@ -102,7 +122,16 @@ def desk_server(
     server = DeskServer(
         made,
         Processes(tuple(urls) or tuple(here), token.reveal() if token else ""),
-        DeskServerOptions(host=host, port=port, hosts=tuple(hosts), tokens=tokens or default_path(), https=https),
+        DeskServerOptions(
+            host=host,
+            port=port,
+            hosts=tuple(hosts),
+            tokens=tokens or default_path(),
+            https=https,
+            archive=archive,
+            transforms={name: load_transform(name) for name in transforms},
+            trier=trier,
+        ),
         discover=None if named else lambda: letter_topics(made.cluster.names()),
     )
     return server, made.close
@@ -122,7 +151,45 @@ def require_extra() -> None:
         raise ConfigError(f"The desk needs {', '.join(missing)}: install keepfast[desk].")
 
 
-def desk_beside(connection: Connection, *, urls: Sequence[str], token: str) -> AbstractContextManager[DeskServer] | str:
+class SubprocessTrier:
+    """Implements `desk.trials.Trier` with `keepfast dlq try` in a process of its own: the code is that of now, and what
+    a handler does to its process does not harm the desk.
+    """
+
+    def __init__(self, target: str, brokers: str, **environ: str) -> None:
+        self._target = target
+        self._brokers = brokers
+        self._environ = {**os.environ, **environ}
+
+    def __call__(self, place: RecordPlace, by: str) -> TrialReport:
+        from keepfast.desk.trials import CapturedSend, TrialReport
+
+        options = ["--app", self._target, "--brokers", self._brokers, "--by", by, "--yes", "--json"]
+        where = ["dlq", "try", place.topic, f"{place.partition}:{place.offset}"]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "keepfast", *where, *options],
+                env=self._environ,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                timeout=TRY_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KeepfastError(f"The handler did not end within {TRY_TIMEOUT_S:g} s.") from error
+        try:
+            fields = json.loads(done.stdout.splitlines()[-1])
+            return TrialReport(**{**fields, "sent": [CapturedSend(**one) for one in fields["sent"]]})
+        except (IndexError, KeyError, TypeError, ValueError):
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            why = clean_text(lines[-1], 500) if lines else f"exit code {done.returncode}"
+            raise KeepfastError(f"The handler could not be tried: {why}") from None
+
+
+def desk_beside(
+    connection: Connection, *, urls: Sequence[str], token: str, trier: Trier | None = None
+) -> AbstractContextManager[DeskServer] | str:
     """A desk for `dev` and `demo`, on any free port, without stored tokens; or why there is none."""
     try:
         require_extra()
@@ -130,7 +197,7 @@ def desk_beside(connection: Connection, *, urls: Sequence[str], token: str) -> A
         return str(error)
     from keepfast.desk_page.server import beside
 
-    return beside(connection, urls=urls, token=token, discover=letter_topics)
+    return beside(connection, urls=urls, token=token, discover=letter_topics, trier=trier)
 
 
 @desk.group(short_help="Make, list and remove tokens.")

@@ -80,7 +80,7 @@ def _dev(options: RunOptions, *, kafka: bool, partitions: int) -> int:
         with ExitStack() as stack:
             dev_env, died = _start(stack, kafka=kafka, partitions=partitions)
             _register(stack, dev_env, options.target)
-            _start_desk(stack, dev_env)
+            _start_desk(stack, dev_env, options.target)
 
             def command(spec: ChildSpec) -> Sequence[str]:
                 kind = ["--dev-embedded"] if dev_env.embedded else []
@@ -118,17 +118,18 @@ def _start(stack: ExitStack, *, kafka: bool, partitions: int) -> tuple[DevEnviro
     return DevEnvironment(address=embedded.bootstrap, embedded=True, partitions=EMBEDDED_PARTITIONS, **port), str
 
 
-def _start_desk(stack: ExitStack, dev_env: DevEnvironment) -> None:
+def _start_desk(stack: ExitStack, dev_env: DevEnvironment, target: str) -> None:
     """The desk of this broker, if its packages are installed. The control token of the app is made for this session,
     unless one is set.
     """
-    from keepfast.cli.desk import desk_beside
+    from keepfast.cli.desk import SubprocessTrier, desk_beside
     from keepfast.kafka.config import Connection
 
     token = os.environ.setdefault("KEEPFAST_CONTROL_TOKEN", secrets.token_urlsafe(24))
     dev_env.create_desk_topics()
     connection = Connection(brokers=(dev_env.address,), properties={"log_level": 0})
-    made = desk_beside(connection, urls=[f"http://127.0.0.1:{dev_env.health_port}"], token=token)
+    trier = SubprocessTrier(target, dev_env.address, KAFKA_BROKERS=dev_env.address)
+    made = desk_beside(connection, urls=[f"http://127.0.0.1:{dev_env.health_port}"], token=token, trier=trier)
     if isinstance(made, str):
         click.echo(f"Without the desk: {made}", err=True)
         return

@@ -12,6 +12,7 @@ from keepfast.cli.connection import connection_options, exit_on_interrupt, setti
 from keepfast.cli.dlq_marks import archive, discard, export, fail, purge, restore
 from keepfast.cli.dlq_options import OffsetsOption, filter_of, filter_options, open_desk
 from keepfast.cli.dlq_replay import cancel, edit, pause, replay, resume
+from keepfast.cli.dlq_try import try_letter
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import console, table
 from keepfast.core.errors import KeepfastError
@@ -31,6 +32,7 @@ def dlq() -> None:
     Examples:
       keepfast dlq causes orders.payment.dlq
       keepfast dlq show orders.payment.dlq 3:17
+      keepfast dlq try orders.payment.dlq 3:17 --app app:app
       keepfast dlq replay orders.payment.dlq --cause 5f2a --dry-run
       keepfast dlq replay orders.payment.dlq --cause 5f2a --canary 10 --rate 100/s
       keepfast dlq discard orders.payment.dlq --cause 77c0 --why "test data"
@@ -42,7 +44,7 @@ def dlq() -> None:
     """
 
 
-for command in (replay, edit, resume, pause, cancel, discard, fail, restore, export, archive, purge):
+for command in (try_letter, replay, edit, resume, pause, cancel, discard, fail, restore, export, archive, purge):
     dlq.add_command(command)
 
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import sys
-from base64 import b64decode, b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -18,9 +12,7 @@ from keepfast.cli.connection import connection_options, exit_on_interrupt
 from keepfast.cli.dlq_options import filter_of, filter_options, open_desk
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import confirmed
-from keepfast.core.errors import ConfigError, KeepfastError
-from keepfast.core.records import Outgoing, Record
-from keepfast.desk import CaseFilter, CaseState, Desk, MarkKind
+from keepfast.desk import CaseFilter, CaseState, Desk, MarkKind, archives
 from keepfast.desk.desk import PURGED
 
 EXIT_NOT_CONFIRMED = 1
@@ -148,7 +140,7 @@ def export(
         where = desk.own(filter_of(filters))
         if reveal:
             desk.note_action("export", count=desk.cases(where, size=1).total, what=output)
-        with _opened(output, "w") as out:
+        with archives.opened(output, "w") as out:
             for case in desk.index.selected(where):
                 stored = desk.letter(case.letter)
                 if stored is not None:
@@ -170,83 +162,18 @@ def archive(
         cases = list(desk.index.selected(desk.own(_selected(options, (CaseState.OPEN,)))))
         if not _agreed("Archive", len(cases), options):
             return
-        written = []
-        with _opened(output, "w") as out:
-            for case in cases:
-                record = desk.cluster.record_at(case.letter)
-                if record is not None:
-                    out.write(json.dumps({"case": case.id, **_archived(record)}) + "\n")
-                    written.append(case.id)
-        count = desk.mark(written, "archived", why=options["why"], url=output)
+        count = archives.archive(desk, cases, output, why=options["why"])
         click.echo(f"Archived {_cases(count)} to {output}.")
 
 
-def _archived(record: Record) -> dict[str, Any]:
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "key": _base64(record.key),
-        "value": _base64(record.value),
-        "headers": [[name, _base64(value)] for name, value in record.headers],
-    }
-
-
 def _restore_archive(desk: Desk, url: str, *, yes: bool, why: str) -> None:
-    with _opened(url, "r") as archived:
-        lines = [json.loads(line) for line in archived]
-    gone = [one for one in lines if desk.index.history(one["case"]) is None]
-    if not yes and not confirmed(f"Restore {_cases(len(lines))}, writing {len(gone):,} letters to their topic again?"):
+    found = archives.LetterArchive(desk, url)
+    if not yes and not confirmed(
+        f"Restore {_cases(found.cases)}, writing {found.gone:,} letters to their topic again?"
+    ):
         raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
-    desk.cluster.write(_filed(one) for one in gone)
-    desk.refresh()
-    count = desk.mark([one["case"] for one in lines], "restored", why=why, url=url)
-    desk.note_action("import", count=len(gone), what=url)
-    click.echo(f"Restored {_cases(max(count, len(gone)))} from {url}; {len(gone):,} letters were written again.")
-
-
-def _filed(one: dict[str, Any]) -> Outgoing:
-    try:
-        headers = [(str(name), _bytes(value)) for name, value in one["headers"]]
-        return Outgoing(one["topic"], _bytes(one["value"]), _bytes(one["key"]), headers, int(one["partition"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"This is no archive of letters: {error!r}.") from error
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else b64encode(value).decode()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text, validate=True)
-
-
-@contextmanager
-def _opened(url: str, mode: str) -> Iterator[IO[str]]:
-    """Standard output, a local file or any fsspec URL; `.gz` is compressed. Raises KeepfastError."""
-    if url == "-":
-        yield sys.stdout
-        return
-    try:
-        if "://" in url:
-            try:
-                import fsspec
-            except ImportError:
-                raise KeepfastError(f"{url} needs fsspec: pip install 'keepfast[spool]'") from None
-            opened: Any = fsspec.open(url, f"{mode}b")  # of its types not what the mode gives
-            raw: Any = opened.open()
-        else:
-            raw = Path(url).open(f"{mode}b")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise KeepfastError(f"{url} cannot be opened: {error}.") from error
-    with raw, gzip.open(raw, f"{mode}t", encoding="utf-8") if url.endswith(".gz") else _text(raw, mode) as text:
-        yield text  # type: ignore[misc]
-
-
-def _text(raw: Any, mode: str) -> Any:
-    import io
-
-    return io.TextIOWrapper(raw, encoding="utf-8", write_through=mode == "w")
+    count = found.restore(why=why)
+    click.echo(f"Restored {_cases(count)} from {url}; {found.gone:,} letters were written again.")
 
 
 @click.command(short_help="Delete letters of resolved cases for good.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import signal
@@ -22,13 +21,13 @@ from keepfast.cli.dlq_options import OffsetsOption, filter_of, filter_options, o
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress, confirmed
 from keepfast.core.errors import ConfigError, KeepfastError
-from keepfast.core.records import Record, RecordPlace
+from keepfast.core.records import RecordPlace
 from keepfast.desk import CaseFilter, CaseState, Desk, ReplayPlan, ReplayPolicy, RunFact, RunProgress, Transform
 from keepfast.desk.case_filter import Offsets
 from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT
-from keepfast.desk.masking import shape
+from keepfast.desk.changes import changed_lines
 from keepfast.desk.run import record_of
-from keepfast.telemetry.clean import clean_text
+from keepfast.telemetry.clean import clean_text, escaped
 
 EXIT_PARTIAL, EXIT_STOPPED = 1, 130
 MAX_SHOWN = 20
@@ -206,17 +205,16 @@ def _chosen(desk: Desk, plan: ReplayPlan, where: CaseFilter) -> ReplayPlan:
 
 def _run(desk: Desk, fact: RunFact, transform: Transform | None, *, wait: bool, json_: bool) -> int:
     progress = Progress(fact.total, done="sent")
-    last = ""
+    reported: set[str] = set()
 
     def report(now: RunProgress) -> None:
-        nonlocal last
         progress(now.run.sent)
-        if now.waiting and now.waiting != last:
+        if now.waiting and now.waiting not in reported:
             click.echo(_WAITING[now.waiting], err=True)
-        last = now.waiting
+            reported.add(now.waiting)
 
     run = desk.replayer(fact, transform=transform, progress=report)
-    with _on_signals(run.stop):
+    with on_signals(run.stop):
         fact = run.execute()
         progress.end(fact.sent)
         if wait and fact.status == "done":
@@ -345,27 +343,8 @@ def load_transform(name: str) -> Transform:
 def _print_changes(desk: Desk, plan: ReplayPlan, transform: Transform, *, reveal: bool) -> None:
     for before, after in desk.preview(plan, transform):
         click.echo(f"--- {before.topic} {before.partition}:{before.offset}")
-        if after is None:
-            click.echo("  left out by the transform")
-            continue
-        lines = difflib.unified_diff(
-            _lines(before, reveal=reveal), _lines(after, reveal=reveal), "before", "after", lineterm=""
-        )
-        for line in list(lines)[2:]:
-            click.echo(f"  {clean_text(line, 500)}")
-
-
-def _lines(record: Record, *, reveal: bool) -> list[str]:
-    """Key, headers and value, one line for each field; without --reveal types instead of values."""
-    if not reveal:
-        body = json.dumps(shape(record.value), indent=1, ensure_ascii=False).splitlines()
-        return [f"key {len(record.key or b'')} bytes", *(f"header {name}" for name, _ in record.headers), *body]
-    try:
-        body = json.dumps(json.loads(record.value or b"null"), indent=1, ensure_ascii=False).splitlines()
-    except ValueError:
-        body = [view.text_of(record.value)]
-    headers = [f"header {name}: {view.text_of(value)}" for name, value in record.headers]
-    return [f"key {view.text_of(record.key)}", *headers, *body]
+        for line in changed_lines(before, after, reveal=reveal):
+            click.echo(f"  {escaped(line, 500)}")
 
 
 @click.command(short_help="Send one record with another value.")
@@ -490,7 +469,7 @@ def _topic_of(run: str, target: str | None, brokers: str | None) -> str:
 
 
 @contextmanager
-def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """The first SIGINT or SIGTERM calls `stop`; a second one ends the process at once."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers

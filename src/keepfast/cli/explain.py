@@ -214,7 +214,7 @@ def _is_exception(value: object) -> bool:
 
 
 def json_of(one: Explanation, view: ExplainView) -> str:
-    fields = {"exception": one.exception, **asdict(one.found), "next": _next(one, view), "notes": one.notes}
+    fields = {"exception": one.exception, **asdict(one.found), "next": next_step(one, view), "notes": one.notes}
     if view.consumer:
         fields |= {"consumer": view.consumer, "rule_from": _rule_origin(one.found, view), "policy": asdict(one.policy)}
         fields["policy_for"] = one.policy_key
@@ -240,7 +240,7 @@ def as_text(one: Explanation, view: ExplainView) -> str:
         lines += ["          docs/reference/rules.md has the rules of the standard"] if found.standard else []
         why = _why(found, view.rules.rules)
         lines += [f"          {why}"] if why else []
-    lines.append(f"  next    {_next(one, view)}")
+    lines.append(f"  next    {next_step(one, view)}")
     lines += [f"  note    {note}" for note in one.notes]
     return "\n".join(lines)
 
@@ -256,7 +256,8 @@ def _rule_origin(found: Classification, view: ExplainView) -> str:
     return next((origin for origin in origins if origin), "")
 
 
-def _next(one: Explanation, view: ExplainView) -> str:
+def next_step(one: Explanation, view: ExplainView) -> str:
+    """What happens to the record, in words."""
     match one.found.kind:
         case "retryable":
             return _retries(one, view)

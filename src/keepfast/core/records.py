@@ -82,6 +82,37 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordMessage:
+    """A record as a message. Implements `Message`. Its timestamp counts as that of its creation."""
+
+    record: Record
+
+    def topic(self) -> str:
+        return self.record.topic
+
+    def partition(self) -> int:
+        return self.record.partition
+
+    def offset(self) -> int:
+        return self.record.offset
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+    def headers(self) -> Headers | None:
+        return list(self.record.headers) or None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (0, -1) if self.record.timestamp_ms is None else (1, self.record.timestamp_ms)
+
+    def __len__(self) -> int:
+        return len(self.record.value or b"")
+
+
+@dataclass(frozen=True, slots=True)
 class Outgoing:
     """A record to be produced. `partition` None leaves the choice to the client's partitioner (murmur2, as Java's)."""
 

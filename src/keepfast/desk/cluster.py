@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from keepfast.core.errors import Fault, SinkError, SourceError
@@ -24,6 +25,23 @@ FACT_CONFIG: Final = {
     "min.cleanable.dirty.ratio": "0.5",
 }
 AUDIT_CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member as the brokers know it: `client id (host)`, its partitions, and their lag together."""
+
+    name: str
+    places: tuple[TopicPartition, ...]
+    lag: int
+
+    @property
+    def partitions(self) -> dict[str, list[int]]:
+        """By topic."""
+        found: dict[str, list[int]] = {}
+        for place in self.places:
+            found.setdefault(place.topic, []).append(place.partition)
+        return found
 
 
 class DeskCluster:
@@ -88,13 +106,17 @@ class DeskCluster:
             found = self._groups.committed(group, [TopicPartition(*place) for place in places], 5.0) or {}
         return {(place.topic, place.partition): offset for place, offset in found.items()}
 
-    def members(self, group: str) -> list[str]:
-        """Each member as `client id (host)`; empty if there is none, or if the brokers do not say."""
+    def members(self, group: str) -> list[GroupMember] | None:
+        """Members with their partitions; None if the brokers do not say."""
         try:
             with self._lock:
-                return self._groups.members(group, 5.0) or []
-        except SourceError:
-            return []
+                found = self._groups.assignments(group, 5.0)
+                places = [place for _, own in found for place in own]
+                committed = self._groups.committed(group, places, 5.0) or {} if places else {}
+            spans = {topic: self.spans(topic) for topic in {place.topic for place in places}}
+        except SourceError as error:
+            return [] if error.code == "GROUP_ID_NOT_FOUND" else None
+        return [GroupMember(name, tuple(own), _lag(own, committed, spans)) for name, own in found]
 
     def delete_below(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records below these offsets, for good."""
@@ -141,6 +163,20 @@ class DeskCluster:
                 self._sink = KafkaSink(sink_properties(self.connection, Producing(linger_ms=5)))
                 self._sink.open()
             return self._sink
+
+
+def _lag(
+    places: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, int | None],
+    spans: Mapping[str, Mapping[int, Span]],
+) -> int:
+    """Records behind the committed offsets; where there is none, all."""
+    total = 0
+    for place in places:
+        low, high = spans[place.topic].get(place.partition, (0, 0))
+        offset = committed.get(place)
+        total += max(0, high - (low if offset is None else max(low, offset)))
+    return total
 
 
 class _Answers:

@@ -53,6 +53,8 @@ UNREPORTED_MS: Final = 30_000
 NOTICED_S: Final = 35.0
 """Consumers look for the desk's topic this often, at least."""
 EVERYTHING: Final = CaseFilter()
+EDITED: Final = "edited by hand"
+"""In place of the name of a transform."""
 _ACTIONS: Final[dict[MarkKind, Action]] = {
     "discarded": "discard",
     "permanently-failed": "fail",
@@ -280,6 +282,16 @@ class Desk:
             self.cluster.create(audit_topic, config=AUDIT_CONFIG)
         return found[desk_topic] is None and self.cluster.create(desk_topic, config=FACT_CONFIG)
 
+    def _age_s(self) -> float:
+        """How long ago the first action was noted, which is when the desk's topics were made; infinite if none was, or
+        if consumers have reported outcomes since.
+        """
+        if any(self.index.succeeded(run.run) for run in self.index.runs()):
+            return float("inf")
+        first = self.cluster.record_at(RecordPlace(self.options.audit_topic, 0, 0))
+        made_ms = None if first is None else first.timestamp_ms
+        return float("inf") if made_ms is None else max(0.0, (self.now_ms() - made_ms) / 1000)
+
     # -- replaying
 
     def plan(self, where: CaseFilter, policy: ReplayPolicy, *, look_for_later: bool = True) -> ReplayPlan:
@@ -332,8 +344,9 @@ class Desk:
             raise ConfigError(plan.choice)
         self.refresh_facts()
         self._refuse_another_run(plan.dlq)
-        if self.ensure_topics() and any(self.cluster.has_members(group) for group in plan.groups):
-            self._created_at = time.monotonic()
+        age_s = 0.0 if self.ensure_topics() else self._age_s()
+        if age_s < NOTICED_S and any(self.cluster.has_members(group) for group in plan.groups):
+            self._created_at = time.monotonic() - age_s
         self._create_replay_topics(plan)
         at_ms = self.now_ms()
         run = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(at_ms / 1000))}-{secrets.token_hex(3)}"
@@ -407,18 +420,24 @@ class Desk:
             self.write_facts([fact.now("cancelled", self.now_ms(), sent=fact.sent, skipped=fact.skipped)])
         self.refresh_facts()
 
-    def edit_and_send(self, case: str, edited: Record, policy: ReplayPolicy, *, why: str = "") -> RunFact:
-        """Send one record with other key, value or headers, as a replay of its case."""
+    def start_edited(self, case: str, policy: ReplayPolicy, *, why: str = "") -> RunFact:
+        """The run that sends one record with other key, value or headers, as a replay of its case: `replayer` gets them
+        as its transform, without which the run cannot be resumed. Raises ConfigError.
+        """
         found = self.index.history(case)
         if found is None:
             raise ConfigError(f"There is no case {case}.")
         where = CaseFilter(dlqs=frozenset([found.case.letter.topic]), cases=frozenset([case]))
-        plan = self.plan(where, policy, look_for_later=False)
+        plan = self.plan(where, replace(policy, transform=EDITED), look_for_later=False)
         if not plan.items:
             raise ConfigError(f"It cannot be sent: {'; '.join(plan.excluded)}.")
         fact = self.start(plan, why=why or "edited")
         self.note_action("edit", topic=plan.dlq, count=1, what=case, why=why)
-        return self.replayer(fact, transform=lambda _: edited).execute()
+        return fact
+
+    def edit_and_send(self, case: str, edited: Record, policy: ReplayPolicy, *, why: str = "") -> RunFact:
+        """Send one record with other key, value or headers. Blocks until it is sent."""
+        return self.replayer(self.start_edited(case, policy, why=why), transform=lambda _: edited).execute()
 
     def infer_outcomes(self) -> int:
         """Find records whose group has committed past them without a letter and without an outcome: groups of other

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError, SourceError
+from keepfast.core.names import topic_problem
 from keepfast.core.replays import replay_topic
 from keepfast.deadletters import ours
 from keepfast.desk.case_filter import CaseFilter
@@ -20,6 +21,8 @@ from keepfast.desk.index import hash_of_key
 MAX_RATE: Final = 1_000_000
 MAX_LATER: Final = 100_000
 """Records of the source topics that a plan looks at, for later ones of the same keys."""
+MAX_LATER_OF_ONE: Final = 10_000
+"""The same, for one record that is looked at."""
 MAX_REASONS: Final = 100
 OTHER: Final = "for other reasons"
 MARKED: Final = (CaseState.DISCARDED, CaseState.PERMANENTLY_FAILED, CaseState.ARCHIVED)
@@ -244,11 +247,13 @@ def other_readers(
 
 
 def later_records(cluster: DeskCluster, planner: Planner) -> tuple[int, bool]:
-    """How many of the chosen records have a later one with the same key in their topic."""
-    last: dict[tuple[str, int], dict[str, list[int]]] = {}
+    """How many of the chosen records have a later one with the same key in their topic that is not chosen: those that
+    are come after it again.
+    """
+    last: dict[tuple[str, int], dict[str, set[int]]] = {}
     for case in planner.chosen:
         if case.key_hash and case.partition is not None and case.offset is not None:
-            last.setdefault((case.topic, case.partition), {}).setdefault(case.key_hash, []).append(case.offset)
+            last.setdefault((case.topic, case.partition), {}).setdefault(case.key_hash, set()).add(case.offset)
     later, left, partial = 0, MAX_LATER, False
     for (topic, partition), keys in last.items():
         low, high = cluster.spans(topic).get(partition, (0, 0))
@@ -258,7 +263,42 @@ def later_records(cluster: DeskCluster, planner: Planner) -> tuple[int, bool]:
         newest: dict[str, int] = {}
         for record in cluster.read(topic, {partition: (begin, end)}):
             key = "" if record.key is None else hash_of_key(record.key)
-            if key in keys and not ours.replays(record.headers):
+            if key in keys and record.offset not in keys[key] and not ours.replays(record.headers):
                 newest[key] = record.offset
         later += sum(offset < newest.get(key, -1) for key, offsets in keys.items() for offset in offsets)
     return later, partial
+
+
+@dataclass(frozen=True, slots=True)
+class LaterRecords:
+    """Records behind one of the same key, in its topic. `newest`: the offset of the last; `processed`: whether the
+    group has committed past that. `partial`: not all records were looked at.
+    """
+
+    count: int
+    newest: int
+    processed: bool
+    partial: bool = False
+
+
+def later_of(cluster: DeskCluster, case: Case) -> LaterRecords | None:
+    """Later records of the same key as a case; None if there are none, or where that cannot be known. Raises
+    SourceError.
+    """
+    if not case.key_hash or case.partition is None or case.offset is None:
+        return None
+    if topic_problem(case.topic) or cluster.topics([case.topic])[case.topic] is None:  # a letter may name anything
+        return None
+    low, high = cluster.spans(case.topic).get(case.partition, (0, 0))
+    begin = max(low, case.offset + 1)
+    end = min(high, begin + MAX_LATER_OF_ONE)
+    found = [
+        record.offset
+        for record in cluster.read(case.topic, {case.partition: (begin, end)})
+        if record.key is not None and hash_of_key(record.key) == case.key_hash and not ours.replays(record.headers)
+    ]
+    if not found:
+        return None
+    committed = cluster.committed(case.group, [(case.topic, case.partition)]) if case.group else {}
+    processed = (committed.get((case.topic, case.partition)) or 0) > found[-1]
+    return LaterRecords(len(found), found[-1], processed, partial=end < high)

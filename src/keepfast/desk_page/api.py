@@ -18,10 +18,12 @@ from keepfast.desk.audit import AuditEntry
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import Case, CaseHistory, CasePage, Summary
 from keepfast.desk.causes import Cause
+from keepfast.desk.trials import TrialReport
 from keepfast.desk_page.filters import NAMES, VIEWS, filter_of
 from keepfast.desk_page.payloads import HeaderView, Payload, headers_of, payload_of
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
 from keepfast.desk_page.screens import DeskBackend
+from keepfast.desk_page.storage import StoredTopic
 from keepfast.desk_page.tokens import DeskUser, Right
 from keepfast.http.local_app import keepfast_version
 from keepfast.telemetry.state import Problem
@@ -66,8 +68,29 @@ class NoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     note: str
 
 
-class RevealBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     case: str
+
+
+class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Send the record of a case with this value, a text."""
+
+    case: str
+    value: str
+    why: str = ""
+
+
+class ArchiveBody(FilterBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Archive these cases, of which only open ones can be."""
+
+    why: str = ""
+
+
+class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Delete letters that are not needed any more: at most `count`, or nothing."""
+
+    count: int
+    discarded: bool = False
 
 
 class PlanBody(FilterBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -78,6 +101,7 @@ class PlanBody(FilterBody, frozen=True, forbid_unknown_fields=True, kw_only=True
     stop: int = 0
     to: str = ""
     again: bool = False
+    transform: str = ""
 
 
 class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -159,7 +183,7 @@ class DeskApi:
             ),
             Operation("GET", "/case", "One case with its history", "read", CaseHistory, self._case, query=("id",)),
             Operation(
-                "POST", "/case/reveal", "Values of one letter; audited", "reveal", Revealed, self._reveal, RevealBody
+                "POST", "/case/reveal", "Values of one letter; audited", "reveal", Revealed, self._reveal, CaseBody
             ),
             Operation(
                 "POST", "/cases/mark", "Discard, fail or restore cases", "mark", ActionResult, self._mark, MarkBody
@@ -172,6 +196,15 @@ class DeskApi:
             Operation(
                 "POST", "/runs/{run}/order", "Pause, resume or cancel", "replay", ActionResult, self._order, OrderBody
             ),
+            Operation("POST", "/case/try", "Run today's handler; audited", "try", TrialReport, self._try, CaseBody),
+            Operation(
+                "POST", "/case/edit", "Send with another value; audited", "reveal", StartedRun, self._edit, EditBody
+            ),
+            Operation("GET", "/storage", "What dead-letter topics hold", "read", list[StoredTopic], self._stored),
+            Operation(
+                "POST", "/storage/purge", "Delete letters for good", "purge", ActionResult, self._purge, PurgeBody
+            ),
+            Operation("POST", "/cases/archive", "Archive cases", "archive", ActionResult, self._archive, ArchiveBody),
             Operation("GET", "/audit", "Who did what, latest first", "read", list[AuditEntry], self._audit),
             Operation(
                 "POST", "/control", "Order a running consumer", "control", ActionResult, self._control, ControlBody
@@ -231,7 +264,7 @@ class DeskApi:
             raise ApiRefused(HTTPStatus.NOT_FOUND, "There is no such case.")
         return found
 
-    def _reveal(self, _: Request, user: DeskUser, body: RevealBody) -> Revealed:
+    def _reveal(self, _: Request, user: DeskUser, body: CaseBody) -> Revealed:
         case: Case = self._found(body.case).case
         stored = self._desk.acting_as(user.name, "api").reveal(case.letter)
         if stored is None:
@@ -279,7 +312,7 @@ class DeskApi:
 
     def _plan(self, _: Request, user: DeskUser, body: PlanBody) -> PlanView:
         self._desk.refresh()
-        fields = ("rate", "canary", "stop", "to")
+        fields = ("rate", "canary", "stop", "to", "transform")
         asked = PlanRequest.of(
             {name: str(getattr(body, name)) for name in fields} | ({"again": "1"} if body.again else {})
         )
@@ -291,6 +324,32 @@ class DeskApi:
     def _order(self, request: Request, user: DeskUser, body: OrderBody) -> ActionResult:
         self._backend.replays.order(request.path_params["run"], body.verb, user.name)
         return ActionResult(changed=1)
+
+    def _try(self, _: Request, user: DeskUser, body: CaseBody) -> TrialReport:
+        trier = self._backend.trier
+        if trier is None:
+            raise ApiRefused(HTTPStatus.NOT_FOUND, "The desk was started without an app.")
+        return trier(self._found(body.case).case.letter, user.name)
+
+    def _edit(self, _: Request, user: DeskUser, body: EditBody) -> StartedRun:
+        self._desk.refresh()
+        case = self._found(body.case).case
+        value = body.value.encode("utf-8", "surrogatepass")
+        return StartedRun(run=self._backend.replays.edit(case, value, user.name, why=body.why[:1_000]))
+
+    def _stored(self, _: Request, __: DeskUser, ___: None) -> list[StoredTopic]:
+        self._desk.refresh()
+        return self._backend.storage.topics()
+
+    def _purge(self, _: Request, user: DeskUser, body: PurgeBody) -> ActionResult:
+        acting = self._desk.acting_as(user.name, "api")
+        return ActionResult(changed=self._backend.storage.purge(acting, discarded=body.discarded, confirmed=body.count))
+
+    def _archive(self, _: Request, user: DeskUser, body: ArchiveBody) -> ActionResult:
+        self._desk.refresh()
+        cases = [case.id for case in self._desk.index.selected(self._desk.own(self._selected(body)))]
+        acting = self._desk.acting_as(user.name, "api")
+        return ActionResult(changed=self._backend.storage.archive(acting, cases, why=body.why[:1_000]))
 
     def _control(self, _: Request, user: DeskUser, body: ControlBody) -> ActionResult:
         if body.verb not in ("pause", "resume", "release", "dead-letter"):

@@ -26,7 +26,9 @@ from keepfast.desk.desk import Desk
 from keepfast.desk_page.access import API, COOKIE, SESSION_S, AccessGate, Denied, plain_refusal
 from keepfast.desk_page.api import DeskApi
 from keepfast.desk_page.filters import VIEWS
+from keepfast.desk_page.record_screen import RecordScreen
 from keepfast.desk_page.screens import DeskBackend, Screens
+from keepfast.desk_page.storage_screen import StorageScreen
 from keepfast.desk_page.tokens import DeskUser, Right
 from keepfast.telemetry.logs import get_logger
 
@@ -106,6 +108,8 @@ class DeskApplication:
         self._access = backend.access
         self._desk = backend.desk
         self._screens = Screens(backend)
+        self._record = RecordScreen(backend, self._screens)
+        self._storage = StorageScreen(backend, self._screens)
         self._changes = 0
         self._pulse = Pulse(self._look)
         self.asgi = AccessGate(self._starlette(backend), self._access)
@@ -116,7 +120,7 @@ class DeskApplication:
             ("/", screens.failures),
             ("/causes/{fingerprint}", screens.cause),
             ("/records", screens.cases),
-            ("/message", screens.message),
+            ("/message", self._record.show),
             ("/discarded", screens.discarded),
             ("/replay", screens.plan_form),
             ("/runs", screens.runs),
@@ -124,12 +128,17 @@ class DeskApplication:
             ("/consumers", screens.consumers),
             ("/timeline", screens.timeline),
             ("/audit", screens.audit),
+            ("/storage", self._storage.show),
             ("/discarded.jsonl", self._export),
         ]
         posts: list[tuple[str, Right, Act]] = [
             ("/mark", "mark", screens.mark),
-            ("/note", "note", screens.note),
-            ("/message/reveal", "reveal", screens.reveal),
+            ("/archive", "archive", self._storage.archive),
+            ("/note", "note", self._record.note),
+            ("/message/reveal", "reveal", self._record.reveal),
+            ("/message/try", "try", self._record.attempt),
+            ("/message/edit", "reveal", self._record.edit),
+            ("/storage/purge", "purge", self._storage.purge),
             ("/replay", "replay", screens.make_plan),
             ("/runs", "replay", screens.start_run),
             ("/runs/order", "replay", screens.order_run),

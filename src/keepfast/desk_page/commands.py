@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from keepfast.core.records import RecordPlace
 from keepfast.desk.case_filter import CaseFilter
@@ -33,9 +34,18 @@ def show(place: RecordPlace) -> str:
     return f"keepfast dlq show {shlex.quote(place.topic)} {place.partition}:{place.offset}"
 
 
+def try_letter(place: RecordPlace) -> str:
+    return f"keepfast dlq try {shlex.quote(place.topic)} {place.partition}:{place.offset} --app MODULE:APP"
+
+
 def replay(topics: Sequence[str], where: CaseFilter, asked: PlanRequest) -> str:
     return _line("replay", topics, where, *asked.words(), "--dry-run")
 
 
 def resume(run: RunFact) -> str:
-    return f"keepfast dlq replay {shlex.quote(run.topic)} --resume {shlex.quote(run.run)}"
+    return f"keepfast dlq resume {shlex.quote(run.run)} {shlex.quote(run.topic)}"
+
+
+def message_path(case: str) -> str:
+    """The address of a record."""
+    return f"/message?id={quote(case, safe='')}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.cases import Case
 from keepfast.desk.facts import RunFact
 from keepfast.desk_page.wording import count, plural
 
@@ -16,7 +18,8 @@ Via = Literal["command", "page", "api"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """How to replay. `rate`: records per second; `canary`: so many first; `stop`: at more than so many per cent of
-    failures. `to` empty: the original topic, unless other groups read it.
+    failures. `to` empty: the original topic, unless other groups read it. `transform`: the name of one that the desk
+    was started with.
     """
 
     rate: int = 0
@@ -24,6 +27,7 @@ class PlanRequest:
     stop: int = 0
     to: Literal["", "topic", "group"] = ""
     again: bool = False
+    transform: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> PlanRequest:
@@ -35,13 +39,16 @@ class PlanRequest:
             stop=_bounded(given.get("stop", ""), 100),
             to="topic" if to == "topic" else "group" if to == "group" else "",
             again=bool(given.get("again")),
+            transform=given.get("transform", "")[:500],
         )
 
     def words(self) -> list[str]:
         """The same in the words of the command line."""
         numbers = (("--rate", self.rate), ("--canary", self.canary), ("--stop-if-failing", self.stop))
         words = [f"{name} {value}" for name, value in numbers if value]
-        return [*words, *([f"--to {self.to}"] if self.to else []), *(["--again"] if self.again else [])]
+        words += [f"--to {self.to}"] if self.to else []
+        words += [f"--transform {shlex.quote(self.transform)}"] if self.transform else []
+        return [*words, *(["--again"] if self.again else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,14 @@ class TopicReaders:
     groups: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordChange:
+    """What the transform does to one record: lines of a difference, masked."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
     """A dry run. `id` starts it: its selection is frozen."""
@@ -72,6 +87,7 @@ class PlanView:
     readers: tuple[TopicReaders, ...] = ()
     duration_s: float | None = None
     warnings: tuple[str, ...] = ()
+    changes: tuple[RecordChange, ...] = ()
 
     @property
     def excluded_total(self) -> int:
@@ -136,7 +152,10 @@ class RunView:
 
 
 class ReplayService(Protocol):
-    """Plans and runs. Methods block and raise KeepfastError."""
+    """Plans and runs. Methods block and raise KeepfastError. `transforms`: the names of those that may be used."""
+
+    @property
+    def transforms(self) -> Sequence[str]: ...
 
     def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:
         """A dry run; nothing is sent."""
@@ -144,6 +163,10 @@ class ReplayService(Protocol):
 
     def start(self, plan: str, by: str) -> str:
         """Begin to send a plan; returns the name of the run."""
+        ...
+
+    def edit(self, case: Case, value: bytes, by: str, *, why: str) -> str:
+        """Send the record of a case with another value; returns the name of the run."""
         ...
 
     def order(self, run: str, verb: str, by: str) -> None:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from keepfast.core.errors import ConfigError, KeepfastError
 from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.cases import Case
+from keepfast.desk.changes import changed_lines
 from keepfast.desk.desk import Desk
 from keepfast.desk.facts import OrderKind, RunFact
 from keepfast.desk.plan import ReplayPlan, ReplayPolicy
-from keepfast.desk.run import ReplayRun
-from keepfast.desk_page.replays import NamedCount, PlanRequest, PlanView, RunView, TopicReaders, Via
+from keepfast.desk.run import ReplayRun, Transform, record_of
+from keepfast.desk_page.replays import NamedCount, PlanRequest, PlanView, RecordChange, RunView, TopicReaders, Via
+from keepfast.telemetry.clean import clean_error
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.desk_page")
 
 MAX_PLANS: Final = 50
+MAX_CHANGES: Final = 3
+"""Records whose change by a transform is shown."""
 STOP_S: Final = 15.0
 
 
@@ -34,11 +40,16 @@ class _Planned:
 class DeskReplays:
     """Implements `replays.ReplayService`. Any thread may call it. A desk that stops leaves its runs to be resumed."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, transforms: Mapping[str, Transform] | None = None) -> None:
         self._desk = desk
+        self._transforms = transforms or {}
         self._lock = threading.Lock()
         self._planned: OrderedDict[str, _Planned] = OrderedDict()
         self._running: dict[str, tuple[ReplayRun, threading.Thread]] = {}
+
+    @property
+    def transforms(self) -> Sequence[str]:
+        return sorted(self._transforms)
 
     def close(self) -> None:
         """Stop sending; the runs can be resumed."""
@@ -51,12 +62,15 @@ class DeskReplays:
 
     def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:  # noqa: ARG002 - a plan changes nothing
         self._desk.refresh()
+        if asked.transform and asked.transform not in self._transforms:
+            raise ConfigError("The desk was not started with this transform: keepfast desk --transform.")
         policy = ReplayPolicy(
             to=asked.to or None,
             rate_per_s=asked.rate or None,
             canary=asked.canary,
             stop_if_failing=asked.stop or None,
             again=asked.again,
+            transform=asked.transform,
         )
         plans = tuple(self._safe(replace(where, dlqs=frozenset({dlq})), policy) for dlq in self._topics(where))
         name = secrets.token_urlsafe(12)
@@ -64,7 +78,24 @@ class DeskReplays:
             self._planned[name] = _Planned(plans, via)
             while len(self._planned) > MAX_PLANS:
                 self._planned.popitem(last=False)
-        return _view(name, plans, policy)
+        return replace(_view(name, plans, policy), changes=self._changes(plans, asked.transform))
+
+    def _changes(self, plans: Sequence[ReplayPlan], name: str) -> tuple[RecordChange, ...]:
+        """What the transform does to the first records. Raises ConfigError if it fails at one."""
+        if not name:
+            return ()
+        try:
+            found = [pair for plan in plans for pair in self._desk.preview(plan, self._transforms[name])]
+        except KeepfastError:
+            raise
+        except Exception as error:  # the user's function
+            raise ConfigError(f"The transform {name} fails: {clean_error(error)}.") from error
+        return tuple(
+            RecordChange(
+                f"{before.topic} {before.partition}:{before.offset}", tuple(changed_lines(before, after, reveal=False))
+            )
+            for before, after in found[:MAX_CHANGES]
+        )
 
     def _topics(self, where: CaseFilter) -> list[str]:
         """The dead-letter topics that have selected cases."""
@@ -89,8 +120,21 @@ class DeskReplays:
             self._begin(desk, fact)
         return facts[0].run
 
-    def _begin(self, desk: Desk, fact: RunFact) -> None:
-        run = desk.replayer(fact)
+    def edit(self, case: Case, value: bytes, by: str, *, why: str) -> str:
+        desk = self._desk.acting_as(by, "page")
+        desk.refresh()
+        stored = desk.letter(case.letter)
+        if stored is None:
+            raise ConfigError("The letter is not there any more.")
+        where = CaseFilter(dlqs=frozenset({case.letter.topic}), cases=frozenset({case.id}))
+        fact = desk.start_edited(case.id, self._safe(where, ReplayPolicy()).policy, why=why)
+        edited = replace(record_of(stored.letter), value=value)
+        self._begin(desk, fact, lambda _: edited)
+        return fact.run
+
+    def _begin(self, desk: Desk, fact: RunFact, transform: Transform | None = None) -> None:
+        name = str(fact.policy.get("transform", ""))
+        run = desk.replayer(fact, transform=transform or self._transforms.get(name))
 
         def execute() -> None:
             try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,16 +15,19 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from keepfast.core.errors import KeepfastError
 from keepfast.desk.case_filter import CaseFilter
-from keepfast.desk.cases import CaseHistory, CaseState
+from keepfast.desk.cases import CaseState
+from keepfast.desk.cluster import GroupMember
 from keepfast.desk.desk import Desk
 from keepfast.desk.letters import StoredLetter
-from keepfast.desk.masking import frames, masked_text
+from keepfast.desk.masking import frames
+from keepfast.desk.trials import Trier
 from keepfast.desk_page import commands, wording
 from keepfast.desk_page.access import Access
 from keepfast.desk_page.filters import address, filter_of, frozen_at
-from keepfast.desk_page.payloads import compare, frames_of, headers_of, payload_of
+from keepfast.desk_page.payloads import compare, frames_of
 from keepfast.desk_page.processes import Processes
 from keepfast.desk_page.replays import PlanRequest, ReplayService
+from keepfast.desk_page.storage import Storage
 from keepfast.desk_page.timeline import timeline_of
 from keepfast.desk_page.tokens import DeskUser
 from keepfast.engine.control import OPERATOR
@@ -40,6 +44,7 @@ NAV: Final = (
     ("consumers", "/consumers", "Consumers"),
     ("timeline", "/timeline", "Timeline"),
     ("audit", "/audit", "Audit"),
+    ("storage", "/storage", "Storage"),
 )
 DONE: Final[Mapping[str, str]] = {
     "discarded": "{n} marked as discarded. Nothing was deleted: they can be restored.",
@@ -48,6 +53,9 @@ DONE: Final[Mapping[str, str]] = {
     "noted": "The note was saved.",
     "ordered": "Done.",
     "started": "The replay has started.",
+    "edited": "The record was sent with its new value.",
+    "archived": "{n} archived: `restore` brings them back, also after a purge.",
+    "purged": "{n} deleted for good.",
     "order": "The order was given; the run follows it after the records that are under way.",
 }
 """What an action says afterwards; {n} is a number of records."""
@@ -61,6 +69,9 @@ class DeskBackend:
     processes: Processes
     replays: ReplayService
     access: Access
+    storage: Storage
+    trier: Trier | None = None
+    """Tries today's handler on a letter; None: the desk was started without an app."""
 
 
 def environment() -> Environment:
@@ -83,8 +94,10 @@ def environment() -> Environment:
         "state_colour": wording.state_colour,
         "spark": wording.spark,
         "sentence": wording.sentence_of,
+        "tojson_text": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     made.globals |= {"nav": NAV, "holds": HOLDS, "kinds": wording.KINDS, "State": CaseState, "operator_hold": OPERATOR}
+    made.globals["trial_frames"] = frames_of
     return made
 
 
@@ -119,8 +132,9 @@ class Screens:
             if done in DONE and number.isdecimal()
             else "",
             "refused": request.query_params.get("refused", "")[:300],
-            "waiting": self._desk.summary().unresolved if user is not None else 0,
+            "waiting": self._desk.summary().counts.get(CaseState.OPEN, 0) if user is not None else 0,
             "missing": (),
+            "can_archive": bool(self._backend.storage.place),
             "live": "",
         }
         body = self._templates.get_template(template).render(frame | values)
@@ -192,7 +206,7 @@ class Screens:
         return [letter for one in cases if (letter := self._desk.letter(one.letter)) is not None]
 
     def _list(self, where: CaseFilter, request: Request) -> dict[str, Any]:
-        first = _whole(request.query_params.get("first", "0"))
+        first = whole(request.query_params.get("first", "0"))
         page = self._desk.cases(where, first=first, size=PAGE)
         return {
             "page": page,
@@ -235,60 +249,13 @@ class Screens:
             live="/live",
         )
 
-    # -- one message
-
-    def message(self, request: Request, user: DeskUser) -> Response:
-        history = self._desk.case(request.query_params.get("id", ""))
-        if history is None:
-            return self.problem(request, user, 404, "There is no such record at this desk.")
-        return self._message(request, user, history, self._desk.letter(history.case.letter), reveal=False)
-
-    def reveal(self, request: Request, user: DeskUser, form: FormData) -> Response:
-        """Values, after that was noted in the audit."""
-        history = self._desk.case(str(form.get("case", "")))
-        if history is None:
-            return self.problem(request, user, 404, "There is no such record at this desk.")
-        stored = self._desk.acting_as(user.name, "page").reveal(history.case.letter)
-        return self._message(request, user, history, stored, reveal=True)
-
-    def _message(
-        self, request: Request, user: DeskUser, history: CaseHistory, stored: StoredLetter | None, *, reveal: bool
-    ) -> Response:
-        letter = stored.letter if stored is not None else None
-        return self.render(
-            request,
-            "message.html",
-            user=user,
-            active="failures",
-            case=history.case,
-            history=events_of(history),
-            mark=history.mark,
-            letter=letter,
-            reveal=reveal,
-            payload=payload_of(letter.value, reveal=reveal) if letter is not None else None,
-            key=payload_of(letter.key, reveal=reveal) if letter is not None else None,
-            headers=headers_of(letter.headers, reveal=reveal) if letter is not None else [],
-            error=(letter.error_message if reveal else masked_text(letter.error_message)) if letter is not None else "",
-            frames=frames_of(frames(letter.stack_trace)) if letter is not None else [],
-            same_key=self._same_key(history),
-            command=commands.show(history.case.letter),
-        )
-
-    def _same_key(self, history: CaseHistory) -> list[Any]:
-        """Other cases of the same key: replaying this one may apply an older state."""
-        case = history.case
-        if not case.key_hash:
-            return []
-        listed = self._desk.cases(CaseFilter(topics=frozenset({case.topic}), groups=frozenset({case.group})), size=500)
-        return [one for one in listed.cases if one.key_hash == case.key_hash and one.id != case.id][:10]
-
     # -- marks
 
     def mark(self, request: Request, user: DeskUser, form: FormData) -> Response:
         kind = {"discard": "discarded", "fail": "permanently-failed", "restore": "restored"}.get(
             str(form.get("do", ""))
         )
-        back = _local(str(form.get("back", "/")))
+        back = local(str(form.get("back", "/")))
         if kind is None:
             return self.problem(request, user, 400, "There is no such action.")
         try:
@@ -308,17 +275,9 @@ class Screens:
         """The ids of the cases: those that were ticked, or all that match and were there when the page was made."""
         if form.get("everything"):
             given = {name: str(value) for name, value in form.items() if isinstance(value, str)}
-            where = frozen_at(filter_of(given, self._desk.now_ms()), _whole(given.get("seen_ms", "0")))
+            where = frozen_at(filter_of(given, self._desk.now_ms()), whole(given.get("seen_ms", "0")))
             return [case.id for case in self._desk.index.selected(self._desk.own(where))][:MAX_MARKED]
         return [str(one) for one in form.getlist("case")][:MAX_MARKED]
-
-    def note(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
-        back = _local(str(form.get("back", "/")))
-        try:
-            self._desk.acting_as(user.name, "page").note(str(form.get("case", "")), str(form.get("note", ""))[:1_000])
-        except KeepfastError as error:
-            return redirect(back, refused=str(error))
-        return redirect(back, done="noted")
 
     # -- consumers, timeline, audit
 
@@ -336,7 +295,7 @@ class Screens:
             live="/live?always=1",
         )
 
-    def _groups(self, views: Any) -> list[tuple[str, list[str]]]:
+    def _groups(self, views: Any) -> list[tuple[str, list[GroupMember] | None]]:
         """Every group that has letters or a process here, with its members as the brokers know them."""
         known = {group for one in self._desk.causes() for group in one.groups if group}
         known |= {detail.state.group for view in views for _, detail in view.consumers}
@@ -412,6 +371,7 @@ class Screens:
             active="runs",
             plan=None,
             asked=PlanRequest(),
+            transforms=self._backend.replays.transforms,
             total=len(chosen) or self._desk.cases(where, size=1).total,
             cases=chosen[:500],
             seen_ms=self._desk.now_ms(),
@@ -435,16 +395,17 @@ class Screens:
             active="runs",
             plan=plan,
             asked=asked,
+            transforms=self._backend.replays.transforms,
             total=self._desk.cases(where, size=1).total,
             cases=form.getlist("case")[:500],
-            seen_ms=_whole(given.get("seen_ms", "0")),
+            seen_ms=whole(given.get("seen_ms", "0")),
             params=defaultdict(str, given),
             problem=problem,
             command=commands.replay(self._desk.options.topics, where, asked),
         )
 
     def _selection(self, form: FormData, given: Mapping[str, str]) -> CaseFilter:
-        where = frozen_at(filter_of(given, self._desk.now_ms(), show="waiting"), _whole(given.get("seen_ms", "0")))
+        where = frozen_at(filter_of(given, self._desk.now_ms(), show="waiting"), whole(given.get("seen_ms", "0")))
         cases = frozenset(str(one) for one in form.getlist("case"))
         return CaseFilter(cases=cases) if cases else where
 
@@ -484,57 +445,6 @@ class Screens:
         return redirect(f"/runs/{run}", done="order")
 
 
-Handler = Callable[[Request, DeskUser], Response]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEvent:
-    """One step of a case, in words."""
-
-    at_ms: int
-    colour: str
-    text: str
-
-
-def events_of(history: CaseHistory) -> list[HistoryEvent]:
-    """What happened to a case, oldest first."""
-    events = [
-        HistoryEvent(
-            one.at_ms, "bad", f"Failed again after the replay {one.run}" if one.run else "Failed and was dead-lettered"
-        )
-        for one in history.letters
-    ]
-    events += [
-        HistoryEvent(
-            one.at_ms, "accent", f"Sent to {_place(one.topic, one.partition, one.offset)} by the replay {one.run}"
-        )
-        for one in history.sends
-    ]
-    events += [
-        HistoryEvent(
-            one.at_ms, "good", "Processed" if one.kind == "succeeded" else f"Discarded by the handler ({one.code})"
-        )
-        for one in history.outcomes
-    ]
-    mark = history.mark
-    if mark is not None:
-        why = f": {mark.why}" if mark.why else ""
-        events.append(
-            HistoryEvent(
-                mark.at_ms,
-                "warn",
-                f"Marked {mark.kind} by {mark.by}{why}"
-                if mark.kind != "restored" or mark.why
-                else f"Note or restore by {mark.by}",
-            )
-        )
-    return sorted(events, key=lambda one: one.at_ms)
-
-
-def _place(topic: str, partition: int | None, offset: int | None) -> str:
-    return topic if partition is None else f"{topic}[{partition}] offset {offset if offset is not None else '?'}"
-
-
 def redirect(path: str, **values: str | int) -> Response:
     from urllib.parse import urlencode
 
@@ -542,7 +452,7 @@ def redirect(path: str, **values: str | int) -> Response:
     return RedirectResponse(f"{path}{joiner}{urlencode(values)}" if values else path, 303)
 
 
-def _local(path: str) -> str:
+def local(path: str) -> str:
     """A path of this desk, or its start page: never another site."""
     ok = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
     if not ok:
@@ -554,7 +464,8 @@ def _local(path: str) -> str:
     return f"{parts.path}?{urlencode(left)}" if left else parts.path
 
 
-def _whole(text: str) -> int:
+def whole(text: str) -> int:
+    """A number of a form; 0 if it is none."""
     return int(text) if text.isdecimal() and len(text) < 16 else 0
 
 

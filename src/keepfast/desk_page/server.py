@@ -6,9 +6,9 @@ import getpass
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,11 +17,14 @@ import uvicorn
 
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.desk.desk import Desk, DeskOptions
+from keepfast.desk.run import Transform
+from keepfast.desk.trials import Trier
 from keepfast.desk_page.access import LOOPBACK_NAMES, Access, AccessPolicy
 from keepfast.desk_page.application import DeskApplication
 from keepfast.desk_page.processes import Processes
 from keepfast.desk_page.runs import DeskReplays
 from keepfast.desk_page.screens import DeskBackend
+from keepfast.desk_page.storage import Storage
 from keepfast.desk_page.tokens import TokenFile, Tokens, new_token
 from keepfast.kafka.config import Connection
 
@@ -31,13 +34,18 @@ START_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeskServerOptions:
-    """`hosts`: further names that browsers may use. `tokens`: None: a token for this process alone."""
+    """`hosts`: further names that browsers may use. `tokens`: None: a token for this process alone. `archive`: where
+    archives are written to. `transforms`: by name, those that replays may use. `trier`: tries today's handler.
+    """
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     hosts: tuple[str, ...] = ()
     tokens: Path | None = None
     https: bool = False
+    archive: str = ""
+    transforms: Mapping[str, Transform] = field(default_factory=dict)
+    trier: Trier | None = None
 
     @property
     def is_local(self) -> bool:
@@ -72,8 +80,10 @@ class DeskServer:
         )
         hosts = LOOPBACK_NAMES | {options.host.lower()} | {one.lower() for one in options.hosts}
         access = Access(tokens, AccessPolicy(hosts=hosts - {"0.0.0.0", "::"}, https=options.https))
-        self._replays = DeskReplays(desk)
-        self.application = DeskApplication(DeskBackend(desk, processes, self._replays, access), discover)
+        self._replays = DeskReplays(desk, options.transforms)
+        storage = Storage(desk, options.archive)
+        backend = DeskBackend(desk, processes, self._replays, access, storage, options.trier)
+        self.application = DeskApplication(backend, discover)
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -157,15 +167,19 @@ class DeskServer:
 
 @contextmanager
 def beside(
-    connection: Connection, *, urls: Sequence[str], token: str, discover: Callable[[set[str]], Sequence[str]]
+    connection: Connection,
+    *,
+    urls: Sequence[str],
+    token: str,
+    discover: Callable[[set[str]], Sequence[str]],
+    trier: Trier | None = None,
 ) -> Iterator[DeskServer]:
     """A desk beside something else: any free port, a token for this process alone, an index in memory."""
     desk = Desk(connection, DeskOptions(topics=(), by=_user(), via="page"))
     try:
         processes = Processes(tuple(urls), token)
-        with DeskServer(
-            desk, processes, DeskServerOptions(port=0), discover=lambda: discover(desk.cluster.names())
-        ) as server:
+        options = DeskServerOptions(port=0, trier=trier)
+        with DeskServer(desk, processes, options, discover=lambda: discover(desk.cluster.names())) as server:
             yield server
     finally:
         desk.close()

@@ -78,6 +78,8 @@ class Plan:
     letter_partitions: Mapping[str, int] = field(default_factory=dict)
     """Dead-letter topic → how many partitions it has, where that is known."""
     letter_format: LetterFormat = "envelope"
+    letter_group: str = ""
+    """The group that letters name; empty: that of the plan."""
     masking: MaskingRules = DEFAULT_RULES
     """For what letters say about errors."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)

@@ -104,6 +104,19 @@ class KafkaGroups:
             raise
         return [f"{member.client_id} ({member.host})" for member in described.members]
 
+    def assignments(self, group: str, timeout_s: float) -> list[tuple[str, list[Place]]]:
+        """Each member as `client id (host)`, with its partitions. Raises SourceError."""
+        return [
+            (
+                f"{member.client_id} ({member.host.lstrip('/')})",
+                sorted(
+                    Place(str(one.topic), int(one.partition))
+                    for one in (member.assignment.topic_partitions if member.assignment else ())
+                ),
+            )
+            for member in self._described(group, timeout_s).members
+        ]
+
     def owner_of(self, group: str, place: Place, timeout_s: float) -> str:
         """The member that has the partition, as `client id on host (member id)`; empty if none has. Raises SourceError,
         also during a rebalance.
@@ -146,6 +159,16 @@ class KafkaGroups:
         with self._nonmember(group) as consumer, translated(f"reset the offsets of the group {group}"):
             answer = consumer.commit(offsets=[client_position(one) for one in positions], asynchronous=False)
         committed_of(answer or ())
+
+    def delete(self, group: str, timeout_s: float) -> None:
+        """Delete a group without members, with its offsets. Nothing happens if there is none. Raises SourceError."""
+        try:
+            [future] = self._client().delete_consumer_groups([group], request_timeout=timeout_s).values()
+            future.result(timeout_s + 1)
+        except (*CLIENT_ERRORS, TimeoutError) as error:
+            failed = source_error(f"delete the group {group}", error)
+            if failed.code != "GROUP_ID_NOT_FOUND":
+                raise failed from error
 
     @contextmanager
     def _nonmember(self, group: str) -> Iterator[Consumer]:

@@ -28,6 +28,7 @@ from keepfast.engine.hooks import EventHooks, Hook
 from keepfast.engine.lifecycle import Lifecycle, LoopThread, MissedDeadlines
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
+from keepfast.kafka.bounded_source import BoundedSource
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import mask_with
@@ -286,8 +287,9 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
     clients, recorder = shared.clients, shared.recorder
     cluster, admin, settings = clients.cluster, clients.admin, shared.settings
     plan = plan_of(spec, settings, cluster)
+    source = spec.source or _source(spec, settings, cluster)
     ports = Ports(
-        source=spec.source or _source(spec, settings, cluster),
+        source=source if spec.ends is None else BoundedSource(source, spec.ends),
         sink=clients.sink,
         spool=shared.spool if spec.publisher is None else None,
         letter_topic_missing=shared.topics.letters.missing if shared.topics is not None else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -11,7 +11,7 @@ from keepfast.core.events import Observer
 from keepfast.core.guards import CallSpacing
 from keepfast.core.names import TopicParts
 from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
-from keepfast.core.records import Message
+from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.schemas import SchemaRef
 from keepfast.deadletters.publisher import Publisher
@@ -40,7 +40,8 @@ class ConsumerSpec:
 
     `call` composes what workers call; it is sync or async as `is_async` says. `capacity` is for settings without
     `concurrency`. `publisher` replaces letters of ours, `source` the client that settings describe. `schema_of` says
-    which registered schema a record was written with, where topics have schemas; it never blocks.
+    which registered schema a record was written with, where topics have schemas; it never blocks. `letter_group`: the
+    group that letters name, if it is another. `ends`: of each partition that is read, where reading ends.
     """
 
     settings: ConsumerSettings
@@ -54,6 +55,8 @@ class ConsumerSpec:
     record_log: RecordLog | None = None
     publisher: Callable[[Sink], Publisher] | None = None
     source: Source | None = None
+    letter_group: str = ""
+    ends: Mapping[TopicPartition, int] | None = None
 
     @property
     def name(self) -> str:
@@ -109,6 +112,7 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         dead_letter_topics=own.dead_letter_topics,
         letter_partitions=cluster.letters_of(own.dead_letter_topics),
         letter_format=own.dead_letter.format,
+        letter_group=spec.letter_group or own.group,
         masking=settings.masking.rules,
         topic_ids=cluster.topic_ids,
         partition_counts=cluster.partition_counts,
@@ -210,7 +214,7 @@ def _publisher(plan: Plan, ports: Ports) -> Publisher:
         ports.sink,
         topics=plan.dead_letter_topics,
         partitions=plan.letter_partitions,
-        group=plan.group,
+        group=plan.letter_group or plan.group,
         handler=plan.handler,
         app_version=plan.app_version,
         form=plan.letter_format,

@@ -97,7 +97,7 @@
 
   // -- keyboard
 
-  const places = { f: "/", r: "/runs", d: "/discarded", c: "/consumers", t: "/timeline", a: "/audit" };
+  const places = { f: "/", r: "/runs", d: "/discarded", c: "/consumers", t: "/timeline", a: "/audit", s: "/storage" };
   let pending = false;
 
   function rows() { return all("[data-row] a, a[data-row]"); }
