@@ -193,7 +193,7 @@ def test_a_letter_is_published_on_after_the_lock_and_nothing_is_acquired_meanwhi
     assert LETTERS in world.loop.holds
     world.deliver(1)
     world.play()
-    assert world.done == [], "it might come to the same end"
+    assert len(world.source.deliveries) == 1, "it might come to the same end"
     world.sink.answer()
     world.play()
     assert (world.done, world.loop.counts.total().dead_lettered) == ([1], 1)
