@@ -62,7 +62,9 @@ FAILED_BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
     "standard:6.2.1": (f"{_STATEMENTS}::test_each_dead_letter_has_its_line_and_counts_of_retries_add_up",),
     "pattern:python.7": (f"{_EVENT_LOG}::test_a_line_about_a_record_says_what_was_raised_where_and_how_long_it_took",),
     "pattern:alerts.6": (_ALERTS,),
-    "pattern:alerts.7": ("engine/test_missed_deadlines.py::test_what_one_process_notes_the_next_one_takes_once",),
+    "pattern:alerts.7": (
+        "engine/test_lifecycle_missed_deadlines.py::test_what_one_process_notes_the_next_one_takes_once",
+    ),
     "standard:1.2.1.3": (
         "settings/test_retry_profiles.py::test_a_longest_delay_alone_lowers_the_first_one_with_a_warning",
     ),
