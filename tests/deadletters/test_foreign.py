@@ -42,7 +42,7 @@ SHARE: Headers = (
 @pytest.mark.parametrize(
     ("headers", "form", "error_type", "group", "retries"),
     [
-        (CONNECT, "connect", "DataException", "", 0),
+        (CONNECT, "connect", "DataException", "connect-sink", 0),
         (STREAMS, "streams", "RuntimeException", "", 0),
         (SHARE, "share", "", "workers", 4),
     ],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import resource
+import multiprocessing
+import re
 import time
 from pathlib import Path
 
@@ -20,9 +21,20 @@ CAUSES = 4
 
 def measured(name: str, began: float) -> float:
     took_s = time.monotonic() - began
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{name}: {took_s:.3f} s, peak memory of the process {peak_mb:.0f} MB")  # noqa: T201 - seen with -s
+    print(f"{name}: {took_s:.3f} s")  # noqa: T201 - seen with -s
     return took_s
+
+
+def build(bootstrap: str, options: DeskOptions) -> tuple[int, float, float]:
+    """In a process of its own: letters, seconds, and its peak memory in MB."""
+    desk = Desk(connection(bootstrap), options)
+    began = time.monotonic()
+    count = desk.refresh().letters
+    took_s = time.monotonic() - began
+    desk.close()
+    # Not ru_maxrss, which counts the process that started this one.
+    [peak_kib] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return count, took_s, int(peak_kib) / 1024
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
@@ -45,12 +57,13 @@ def test_the_index_is_incremental_and_survives_its_deletion(
             for n in range(count)
         ),
     )
-    measured("letters written", time.monotonic())
     options = DeskOptions(topics=(dlq,), by="test", desk_topic=f"{dlq}.desk", index_dir=tmp_path)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        read, took_s, peak_mb = pool.apply(build, (kafka.bootstrap, options))
+    assert read == count
+    print(f"index of {count:,}: {took_s:.1f} s, peak memory of the process {peak_mb:.0f} MB")  # noqa: T201
+    assert peak_mb < 200
     desk = Desk(connection(kafka.bootstrap), options)
-    began = time.monotonic()
-    assert desk.refresh().letters == count
-    measured(f"index of {count:,}", began)
     began = time.monotonic()
     causes = desk.causes()
     measured("causes", began)

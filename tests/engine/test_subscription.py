@@ -31,11 +31,18 @@ class Told:
 class Asked:
     """A subscription of which the test answers the questions."""
 
-    def __init__(self, *topics: str, fixed: tuple[str, ...] = ()) -> None:
+    def __init__(self, *topics: str, fixed: tuple[str, ...] = (), pattern: str | None = "a.*") -> None:
         self.questions: list[Question] = []
         self.told = Told()
         self.plan = growing(
-            Plan(name="c", group="g", topics=(*fixed, *topics), pattern="a.*", matched=frozenset(topics), refresh_s=30)
+            Plan(
+                name="c",
+                group="g",
+                topics=(*fixed, *topics),
+                pattern=pattern,
+                matched=frozenset(topics),
+                refresh_s=30,
+            )
         )
         events = Events("c", "g", (self.told,))
         self.subscription = Subscription(self.plan, self._ask, ListMailbox(), 0.0, events)
@@ -155,9 +162,40 @@ def test_topics_that_cannot_be_read_are_known_with_the_reason() -> None:
     assert asked.subscription.refused == {}
 
 
-def test_without_a_pattern_nothing_is_asked_and_the_plan_is_as_it_was() -> None:
-    plan = Plan(name="c", group="g", topics=("t",))
-    assert growing(plan) is plan
+def test_without_a_pattern_nothing_is_asked_and_the_plan_reads_the_same() -> None:
+    plan = growing(Plan(name="c", group="g", topics=("t",)))
+    assert plan.subscription == ("t",)
     subscription = Subscription(plan, None, ListMailbox(), 0.0, Events("c", "g", ()))
     subscription.step(1e9)
     assert (subscription.topics, subscription.every) == (("t",), ("t",))
+
+
+def test_a_topic_for_replays_is_looked_up_once_it_exists_also_without_a_pattern() -> None:
+    asked = Asked(fixed=("a",), pattern=None)
+    asked.subscription.step(100.0)
+    asked.subscription.suspect(100.0)
+    asked.subscription.step(101.0, frozenset())
+    assert asked.questions == []  # most consumers never ask
+    there = frozenset({"a.g.replay"})
+    asked.subscription.step(102.0, there)
+    asked.subscription.step(110.0, there)
+    assert [known for known, _ in asked.questions] == [("a",)]
+    tier = Tier("a.g.replay", "a", 0, 3)
+    assert asked.answered(111.0, replays={"a.g.replay": tier})
+    assert asked.subscription.topics == ("a",)
+    assert asked.subscription.every == ("a", "a.g.replay")
+    assert asked.plan.reset_of("a.g.replay") == "earliest"
+    [told] = asked.told.events
+    assert isinstance(told, SubscriptionChanged)
+    assert (told.added, told.topics) == (("a.g.replay",), ("a",))
+    asked.subscription.step(200.0, frozenset(there))
+    assert len(asked.questions) == 1
+    assert not asked.answered(201.0, replays={"a.g.replay": tier})
+
+
+def test_a_topic_for_replays_that_cannot_be_read_yet_is_looked_up_again_at_the_interval() -> None:
+    asked = Asked(fixed=("a",), pattern=None)
+    for at in (1.0, 2.0, 20.0, 32.0, 33.0):
+        asked.subscription.step(at, frozenset({"a.g.replay"}))
+        asked.subscription.answered(TopicsFound(), at)
+    assert len(asked.questions) == 2

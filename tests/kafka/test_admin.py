@@ -213,3 +213,27 @@ def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_repo
     assert answers.get(timeout=DEADLINE_S) == {name: 2, f"{name}.none": None}
     unreachable = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
     unreachable.ask_depths({name: 2}, answers.put)  # neither raises nor waits
+
+
+def test_a_topic_that_is_created_after_the_first_question_is_found(
+    admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic
+) -> None:
+    """The client remembers which topics were missing, and answers some questions from memory."""
+    name = topic()
+    late = f"{name}.late"
+    answers: SimpleQueue[Mapping[str, bool]] = SimpleQueue()
+    for _ in range(2):
+        admin.ask_existing([late], answers.put)
+        assert answers.get(timeout=DEADLINE_S) == {late: False}
+    admin.ask_existing([name, late], answers.put)
+    assert answers.get(timeout=DEADLINE_S) == {name: True, late: False}
+    kafka.create_topic(late, partitions=1)
+
+    def found() -> bool:
+        admin.ask_existing([late], answers.put)
+        return answers.get(timeout=DEADLINE_S) == {late: True}
+
+    wait_until(found, "it is found")
+    KafkaAdmin(admin_properties(connection("127.0.0.1:1"))).ask_existing(
+        [late], answers.put
+    )  # neither raises nor waits

@@ -29,6 +29,7 @@ ERRORS = f'orders_payment_error_count_total{{error_type="E",error_classification
 LETTERS = f'orders_payment_dlq_count_total{{error_type="E",error_classification="retryable",{OWN},{AT}}}'
 UNPUBLISHED = f"orders_payment_dlq_publish_failure_total{{{OWN},{AT}}}"
 DEAD_LETTERED = f'kafka_dlq_messages_total{{dead_letter_topic="orders.payment.dlq",{OWN},{AT}}}'
+UNRESOLVED = f"keepfast_dlq_unresolved{{{OWN},{AT}}}"
 LAG = f'kafka_consumer_lag{{partition="0",{OWN},{AT}}}'
 OTHER_LAG = f'kafka_consumer_lag{{partition="1",{OWN},{AT}}}'
 OLDEST = f'kafka_consumer_lag_seconds{{partition="0",{OWN},{AT}}}'
@@ -106,6 +107,17 @@ STORIES = {
     "letters before the first scrape": Story({DEAD_LETTERED: "_x25 500x60"}, {LETTER, MANY_LETTERS}),
     "one letter after a restart": Story({DEAD_LETTERED: "50x25 0x2 1x60"}, {LETTER}),
     "letters of a quarter of an hour ago": Story({DEAD_LETTERED: "0x14 11x60"}),
+    "an unresolved letter of yesterday": Story({UNRESOLVED: "1x60"}, {LETTER}),
+    "ten unresolved letters": Story({UNRESOLVED: "10x60"}, {LETTER}),
+    "eleven unresolved letters": Story({UNRESOLVED: "11x60"}, {LETTER, MANY_LETTERS}),
+    "all were resolved a minute ago": Story({UNRESOLVED: "500x28 0x60", DEAD_LETTERED: "0x25 500x60"}),
+    "all but three were resolved": Story({UNRESOLVED: "500x28 3x60", DEAD_LETTERED: "0x25 500x60"}, {LETTER}),
+    "another process counts after a rebalance": Story(
+        {UNRESOLVED: "2x20 _x40", f"keepfast_dlq_unresolved{{{OWN},{NEXT}}}": "_x20 2x40"}, {LETTER}
+    ),
+    "nobody counts any more, and there are new letters": Story(
+        {UNRESOLVED: "0x15 _x45", DEAD_LETTERED: "0x25 11x60"}, {LETTER, MANY_LETTERS}
+    ),
     "a lag of 100, financial": Story({LAG: "100x60"}),
     "a lag of 101, financial": Story({LAG: "101x60"}, {LAGS}),
     "a lag of 101 for two minutes": Story({LAG: "0x28 101x2"}),

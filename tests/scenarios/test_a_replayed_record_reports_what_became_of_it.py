@@ -9,7 +9,8 @@ import pytest
 
 from keepfast import App, Discard, Reject
 from keepfast.core.records import RecordPlace
-from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, ReplayPolicy
+from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, ReplayPolicy, desk
+from keepfast.engine import outcomes, status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
@@ -23,10 +24,10 @@ COUNT = 40
 class Shop:
     """An app whose handler refuses everything until it is repaired, and a desk."""
 
-    def __init__(self, kafka: TopicAdmin, topic: TopicFactory) -> None:
+    def __init__(self, kafka: TopicAdmin, topic: TopicFactory, *, desk_topic: bool = True) -> None:
         self.client, self.source = Client(kafka), topic(partitions=2)
         self.dlq = topic(partitions=2, suffix=".dlq")
-        self.desk_topic = topic(partitions=1, suffix=".desk")
+        self.desk_topic = topic(partitions=1, suffix=".desk") if desk_topic else f"{self.source}.desk"
         options = DeskOptions(topics=(self.dlq,), by="ada", desk_topic=self.desk_topic)
         self.desk = Desk(connection(kafka.bootstrap), options)
         self.repaired = False
@@ -106,5 +107,31 @@ def test_a_canary_goes_through_also_where_the_consumer_reports_nothing(kafka: To
             assert (fact.status, fact.sent) == ("done", COUNT)
             resolved = {CaseState.RESOLVED: COUNT}
             wait_until(lambda: shop.desk.infer_outcomes() >= 0 and shop.states() == resolved, "all are through")
+    finally:
+        shop.desk.close()
+
+
+def test_the_first_replay_to_a_group_needs_no_restart(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the consumer starts, there is neither a desk nor a topic for replays."""
+    for place, name in ((outcomes, "SOON_S"), (status, "ASK_S"), (desk, "NOTICED_S"), (desk, "LETTERS_NOTICED_S")):
+        monkeypatch.setattr(place, name, 2.0)
+    shop = Shop(kafka, topic, desk_topic=False)
+    group = f"{shop.source}.group"
+    app = App("scenario", kafka={"brokers": kafka.bootstrap}, desk={"topic": shop.desk_topic})
+    app.consumer(shop.source, dead_letter=shop.dlq, group=group, order="key")(shop.handle)
+    records = [NewRecord(json.dumps({"n": n}).encode(), b"k%d" % (n % 4), (), n % 2) for n in range(7)]
+    try:
+        with RunningApp(app) as running:
+            shop.client.produce(shop.source, records)
+            wait_until(lambda: shop.states() == {CaseState.OPEN: 7}, "all are dead")
+            shop.repaired = True
+            fact = shop.desk.replayer(shop.desk.start(shop.desk.plan(CaseFilter(), ReplayPolicy(to="group")))).execute()
+            assert (fact.status, fact.sent) == ("done", 7)
+            wait_until(lambda: shop.states() == {CaseState.RESOLVED: 7}, "outcomes are there", timeout_s=60)
+            assert running.loop.subscription.every == (shop.source, f"{shop.source}.{group}.replay")
+            shop.client.produce(shop.source, records[:1])  # its own topic is still read
+            wait_until(lambda: running.loop.counts.processed == 8, "another record is processed")
     finally:
         shop.desk.close()

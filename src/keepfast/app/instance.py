@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from keepfast.app.assembly import assemble_app, decoding_of, specs_of
 from keepfast.app.inboxes import STOP_S as INBOX_STOP_S
@@ -22,6 +23,7 @@ from keepfast.core.errors import ConsumerFailed, DrainTimeout, StartError
 from keepfast.core.events import Observer
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_UNEXPECTED
 from keepfast.core.schemas import AnySchema
+from keepfast.engine.flight_recorder import StateDirectory
 from keepfast.engine.hooks import Hook
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.middleware import LATER
@@ -32,9 +34,15 @@ from keepfast.http.server import without_server
 from keepfast.settings import Settings
 from keepfast.telemetry.logs import get_logger
 from keepfast.wiring.assembly import Assembly, event_loop_thread
+from keepfast.wiring.clients import connection_of
 from keepfast.wiring.consumers import ConsumerSpec
 
+if TYPE_CHECKING:
+    from keepfast.desk import Desk, UnresolvedCounter
+
 log = get_logger("keepfast.lifecycle")
+
+COUNTER_STOP_S = 1.0
 
 FAILURES = {
     "halted": "A handler has to be looked at before it makes sense to start again",
@@ -93,6 +101,7 @@ class AppInstance:
         self._reserved_s = 0.0 if lifespan is None else min(RESERVED_S, settings.shutdown.timeout_s / 2)
         self._server = AppServer(without_server(settings) if options.embedded else settings)
         self._assembly: Assembly | None = None
+        self._counter: UnresolvedCounter | None = None
         self.started = self.runs = False
         self._aborted = False
         self._code: concurrent.futures.Future[int] = concurrent.futures.Future()
@@ -240,11 +249,17 @@ class AppInstance:
                 hooks=self._hooks,
             )
             undo.callback(assembly.close, 1.0)
-            self._server.attach(assembly, self.inboxes.service)
+            self._counter = _counter(assembly, self._settings)
+            if self._counter is None:
+                self._server.attach(assembly, self.inboxes.service)
+            else:
+                self._server.attach(assembly, self.inboxes.service, self._counter.families)
             self.sends = AppSends(assembly.sink)
             self._assembly = assembly
             self._refuse_aborted()
             self.inboxes.start(assembly.clients.sink)
+            if self._counter is not None:
+                self._counter.start()
             undo.pop_all()
         return assembly
 
@@ -272,6 +287,8 @@ class AppInstance:
         """All consumers have ended: end everything else, within this time. Never raises."""
         until = time.monotonic() + min(left_s, self._settings.shutdown.timeout_s)
         assembly = self._assembled
+        if self._counter is not None:
+            self._counter.stop(min(COUNTER_STOP_S, left_s / 4))
         assembly.end_handlers(max(0.5, left_s - self._reserved_s))
         self.inboxes.stop(max(0.1, min(INBOX_STOP_S, until - time.monotonic())))
         self.inboxes.close()
@@ -299,6 +316,26 @@ class AppInstance:
         if self._assembly is None:
             raise RuntimeError("the app is not assembled")
         return self._assembly
+
+
+def _counter(assembly: Assembly, settings: Settings) -> UnresolvedCounter | None:
+    """What counts unresolved cases; None if they are not to be counted, or if letters are not in Kafka."""
+    if not settings.desk.count_every_s or assembly.clients.admin is None or assembly.clients.admin.embedded:
+        return None
+    from keepfast.desk import Desk, DeskOptions, UnresolvedCounter
+
+    index_dir: Path | None
+    try:
+        index_dir = StateDirectory.open(settings.state.dir).path / "desk"
+    except OSError:
+        index_dir = None  # in memory
+    connection = connection_of(settings.kafka)
+
+    def open_desk(dlq: str) -> Desk:
+        options = DeskOptions(topics=(dlq,), by=settings.app.name, desk_topic=settings.desk.topic, index_dir=index_dir)
+        return Desk(connection, options)
+
+    return UnresolvedCounter(assembly.threads, open_desk, every_s=settings.desk.count_every_s)
 
 
 def _failure_of(thread: LoopThread) -> str | None:

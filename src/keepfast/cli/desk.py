@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keepfast.cli.connection import CONNECT_TIMEOUT_S, connect, connection_for, connection_options
+from keepfast.cli.dlq_options import spool_of
 from keepfast.cli.errors import report_errors
 from keepfast.core.errors import ConfigError, KeepfastError
 from keepfast.telemetry.clean import clean_text
@@ -111,7 +112,15 @@ def desk_server(
     )
     admin = connect(connection)
     found = named or letter_topics(admin.names(CONNECT_TIMEOUT_S))
-    made = Desk(connection, DeskOptions(topics=found, by="desk", index_dir=index or default_index_dir(), via="page"))
+    options = DeskOptions(
+        topics=found,
+        by="desk",
+        desk_topic=settings.desk.topic,
+        replay_limit=settings.desk.replay_limit,
+        index_dir=index or default_index_dir(),
+        via="page",
+    )
+    made = Desk(connection, options, spool=spool_of(settings) if settings.consumers else None)
     token = settings.control.token
     health = settings.health
     here = (

@@ -16,7 +16,7 @@ from keepfast.cli.dlq_try import try_letter
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import console, table
 from keepfast.core.errors import KeepfastError
-from keepfast.core.records import RecordPlace
+from keepfast.core.records import SPOOL_PARTITION, RecordPlace
 from keepfast.desk import CaseFilter, Desk, StoredLetter
 from keepfast.desk.case_filter import Offsets
 
@@ -77,8 +77,8 @@ def causes(
         rows = [view.cause_row(cause) for cause in found]
         console().print(table(view.CAUSE_COLUMNS, rows, right=[0, 1], whole=[2]))
         first = found[0]
-        place = f"{first.sample.partition}:{first.sample.offset}"
-        click.echo(f"\nA letter of the first cause: keepfast dlq show {first.sample.topic} {place}", err=True)
+        sample = f"{first.sample.topic} {first.sample.name}"
+        click.echo(f"\nA letter of the first cause: keepfast dlq show {sample}", err=True)
         if first.unresolved:
             command = f"keepfast dlq replay {first.sample.topic} --cause {first.fingerprint[:6]} --dry-run"
             click.echo(f"Its replay, as a dry run:    {command}", err=True)
@@ -175,13 +175,16 @@ def _read_one(desk: Desk, place: RecordPlace, *, reveal: bool) -> StoredLetter:
     stored = desk.reveal(place) if reveal else desk.letter(place)
     if stored is not None:
         return stored
+    if place.partition == SPOOL_PARTITION:
+        raise KeepfastError(f"There is no letter {place.name} in the spool; it may be in {place.topic} meanwhile.")
     spans = desk.cluster.spans(place.topic)
     if place.partition not in spans:
         raise KeepfastError(f"{place.topic} has no partition {place.partition}; it has {len(spans)}.")
     low, high = spans[place.partition]
     holds = f"offsets {low} to {high - 1}" if low < high else "nothing"
-    name = f"{place.partition}:{place.offset}"
-    raise KeepfastError(f"There is no letter at {name} in {place.topic}: partition {place.partition} holds {holds}.")
+    raise KeepfastError(
+        f"There is no letter at {place.name} in {place.topic}: partition {place.partition} holds {holds}."
+    )
 
 
 @dlq.command(short_help="List replay runs and their results.")

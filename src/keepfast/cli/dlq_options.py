@@ -17,8 +17,11 @@ from keepfast.cli.connection import CONNECT_TIMEOUT_S, as_start_error, connect, 
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.deadletters import checked
-from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, default_index_dir
+from keepfast.deadletters.spool.places import reader_at, scheme_of, shown
+from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, DeskSpool, default_index_dir
 from keepfast.desk.case_filter import Offsets
+from keepfast.settings import Settings
+from keepfast.telemetry.clean import clean_text
 from keepfast.wiring.topic_discovery import with_matched_topics
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,13 +135,21 @@ def open_desk(topic: str | None, target: str | None, brokers: str | None, *, ref
             replay_limit=settings.desk.replay_limit,
             index_dir=default_index_dir(),
         )
-        desk = Desk(connection, options)
+        desk = Desk(connection, options, spool=spool_of(settings) if target is not None else None)
         try:
             if refresh:
                 _refresh(desk)
             yield desk
         finally:
             desk.close()
+
+
+def spool_of(settings: Settings) -> DeskSpool | None:
+    """The spool of an app, if it has one that other processes can read."""
+    if settings.spool.url is None or scheme_of(url := settings.spool.url.reveal()) == "memory":
+        return None
+    app, max_bytes = settings.app.name, settings.spool.max_bytes
+    return DeskSpool(lambda: reader_at(url, app=app, max_bytes=max_bytes), shown(url))
 
 
 def _refresh(desk: Desk) -> None:
@@ -153,7 +164,9 @@ def _refresh(desk: Desk) -> None:
 
     found = desk.refresh(progress)
     waiting.end(shown)
-    if found.missing and len(found.missing) == len(desk.options.topics):
+    if found.spool_problem:
+        click.echo(f"Letters in the spool are not shown: {clean_text(found.spool_problem)}", err=True)
+    if found.missing and len(found.missing) == len(desk.options.topics) and not desk.summary().counts:
         raise StartError(missing_topic(found.missing[0], desk.cluster.names(), HINT))
     desk.infer_outcomes()
 

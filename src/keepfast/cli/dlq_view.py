@@ -71,14 +71,14 @@ def cause_fields(cause: Cause) -> dict[str, Any]:
         "groups": dict(cause.groups),
         "original_topics": dict(cause.topics),
         "topics": dict(cause.dlqs),
-        "sample": f"{cause.sample.partition}:{cause.sample.offset}",
+        "sample": cause.sample.name,
         "hours": list(cause.hours),
     }
 
 
 def case_row(case: Case) -> tuple[str, ...]:
     return (
-        f"{case.letter.partition}:{case.letter.offset}",
+        case.letter.name,
         ", ".join((case.state, *case.badges)),
         _at(case.last_ms),
         case.fingerprint or "-",

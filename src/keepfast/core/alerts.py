@@ -54,8 +54,8 @@ class AlertPolicy(Policy):
     publish_failure_share: Annotated[
         float, Range(0, 1), Doc("Failed attempts to publish a dead letter, as a share of all such attempts.")
     ] = 0.10
-    letters_warning: Annotated[int, Range(0), Doc("A warning above this many new letters within 10 minutes.")] = 0
-    letters_critical: Annotated[int, Range(0), Doc("Critical above this many new letters within 10 minutes.")] = 10
+    letters_warning: Annotated[int, Range(0), Doc("A warning above this many unresolved dead letters of a topic.")] = 0
+    letters_critical: Annotated[int, Range(0), Doc("Critical above this many unresolved dead letters of a topic.")] = 10
     rebalances_per_hour: Annotated[
         int, Range(0), Doc("More than this is frequent, beside those of processes that come and go.")
     ] = 1

@@ -280,7 +280,9 @@ class Sought(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionChanged(Event):
-    """Topics that match the consumer's pattern have appeared or disappeared. `topics` are all that it reads now."""
+    """Topics that match the consumer's pattern have appeared or disappeared, or a topic for replays to its group alone
+    has appeared. `topics` are all that it reads now, without those for retries and replays.
+    """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 MAX_TOPIC_LENGTH: Final = 249
@@ -73,6 +74,7 @@ def segment_problem(text: str) -> str | None:
     )
 
 
+@lru_cache(maxsize=1_024)
 def topic_problem(topic: str) -> str | None:
     """Why Kafka would refuse this name for a topic, as the end of a sentence; None if it would not."""
     if not topic:

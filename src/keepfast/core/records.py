@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -21,12 +21,22 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
+SPOOL_PARTITION: Final = -1
+"""Where letters for a dead-letter topic are that wait in a spool; their offsets are numbers of the desk's own."""
+SPOOL_NAME: Final = "spool"
+
+
 class RecordPlace(NamedTuple):
     """One record of one partition."""
 
     topic: str
     partition: int
     offset: int
+
+    @property
+    def name(self) -> str:
+        """Partition and offset, as commands show and accept them."""
+        return f"{SPOOL_NAME if self.partition == SPOOL_PARTITION else self.partition}:{self.offset}"
 
 
 class Message(Protocol):

@@ -22,7 +22,7 @@ def from_json(value: bytes | None) -> dict[str, Any] | None:
     if value is None or value.lstrip()[:1] != b"{":
         return None
     try:
-        fields = json.loads(value.decode("utf-8"), parse_constant=_not_json)
+        fields = _DECODER.decode(value.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None
@@ -35,7 +35,7 @@ def encode_value(value: bytes | None) -> dict[str, Any]:
     if value is None:
         return {"original_message": None, "original_encoding": "null"}
     try:
-        parsed = json.loads(value.decode("utf-8"), parse_constant=_not_json)
+        parsed = _DECODER.decode(value.decode("utf-8"))
         again = _dumps(parsed).encode("utf-8")
         if not _is_shallow(parsed):
             raise ValueError("nested too deeply")
@@ -84,11 +84,16 @@ def _from_base64(written: object) -> bytes | None:
 
 def _dumps(parsed: object) -> str:
     """Compact. Raises ValueError for a number that JSON does not have."""
-    return json.dumps(parsed, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(parsed)
 
 
 def _not_json(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
+
+
+# Made once: `json.loads` and `json.dumps` make one for each call with options.
+_DECODER = json.JSONDecoder(parse_constant=_not_json)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _is_shallow(parsed: object) -> bool:

@@ -11,6 +11,8 @@ from keepfast.desk.index_writer import IndexWriter
 from keepfast.desk.letters import StoredLetter
 from keepfast.desk.plan import ReplayPlan, ReplayPolicy
 from keepfast.desk.run import ReplayRun, RunProgress, Transform
+from keepfast.desk.spooled import DeskSpool
+from keepfast.desk.unresolved import UnresolvedCounter
 
 __all__ = [
     "Action",
@@ -24,6 +26,7 @@ __all__ = [
     "Desk",
     "DeskCluster",
     "DeskOptions",
+    "DeskSpool",
     "IndexWriter",
     "Mark",
     "MarkKind",
@@ -38,5 +41,6 @@ __all__ = [
     "StoredLetter",
     "Summary",
     "Transform",
+    "UnresolvedCounter",
     "default_index_dir",
 ]

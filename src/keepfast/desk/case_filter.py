@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keepfast.core.errors import ConfigError
+from keepfast.core.records import SPOOL_NAME, SPOOL_PARTITION, RecordPlace
 from keepfast.deadletters.checked import iso
 from keepfast.desk.cases import CaseState
 
-_OFFSETS = re.compile(r"(?P<partition>\d{1,9}):(?P<low>\d{1,18})(?P<range>-(?P<high>\d{1,18})?)?", re.ASCII)
+_OFFSETS = re.compile(r"(?P<partition>\d{1,9}|spool):(?P<low>\d{1,18})(?P<range>-(?P<high>\d{1,18})?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,17 @@ class Offsets:
 
     @classmethod
     def parse(cls, text: str) -> Offsets:
-        """`3:100-200` (both included), `3:100` (one), `3:100-` (from there on). Raises ConfigError."""
+        """`3:100-200` (both included), `3:100` (one), `3:100-` (from there on), `spool:100` (one in the spool). Raises
+        ConfigError.
+        """
         found = _OFFSETS.fullmatch(text.strip())
         if found is None:
             raise ConfigError(
                 f"{text!r} is not an offset of a partition; write PARTITION:OFFSET, or for several PARTITION:FROM-TO or"
                 " PARTITION:FROM-."
             )
-        partition, low = int(found["partition"]), int(found["low"])
+        named = found["partition"]
+        partition, low = SPOOL_PARTITION if named == SPOOL_NAME else int(named), int(found["low"])
         high = found["high"]
         if found["range"] and high is None:
             return cls(partition, low)
@@ -41,10 +45,11 @@ class Offsets:
         return cls(partition, low, last + 1)
 
     def __str__(self) -> str:
+        first = RecordPlace("", self.partition, self.start).name
         if self.end is None:
-            return f"{self.partition}:{self.start}-"
+            return f"{first}-"
         last = self.end - 1
-        return f"{self.partition}:{self.start}" if last == self.start else f"{self.partition}:{self.start}-{last}"
+        return first if last == self.start else f"{first}-{last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from keepfast.core.records import RecordPlace
+from keepfast.core.records import SPOOL_PARTITION, RecordPlace
 from keepfast.deadletters.letter import Letter
 from keepfast.desk.facts import Mark, MarkKind, Outcome, Sent
 
@@ -142,13 +142,16 @@ class Case:
     note: str = ""
     exact: bool = True
     """False: a foreign letter that does not have the exact bytes of the record."""
+    own: bool = True
+    """False: its last letter was written by Connect, Streams or a share group, which read no topic for replays."""
 
     @property
     def badges(self) -> tuple[str, ...]:
         """What to show beside the state."""
+        spooled = ["in the spool"] if self.letter.partition == SPOOL_PARTITION else []
         again = [f"failed again ×{self.failed_again}"] if self.failed_again else []
         limit = ["replay limit reached"] if self.limit_reached else []
-        return (*again, *limit, *([] if self.reported else ["processed, outcome not reported"]))
+        return (*spooled, *again, *limit, *([] if self.reported else ["processed, outcome not reported"]))
 
 
 @dataclass(frozen=True, slots=True)

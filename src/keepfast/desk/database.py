@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """A database of another version is emptied."""
 BUSY_TIMEOUT_S: Final = 30.0
+CACHE_KIB: Final = 16 * 1024
 _MANY: Final = 500
 _SCHEMA: Final = """
 CREATE TABLE positions(topic TEXT, partition INT, topic_id TEXT, next INT, PRIMARY KEY(topic, partition)) WITHOUT ROWID;
@@ -22,7 +23,7 @@ CREATE TABLE causes(id INTEGER PRIMARY KEY, fingerprint TEXT UNIQUE, error_type 
 CREATE TABLE cases(id INTEGER PRIMARY KEY, name TEXT UNIQUE, dlq INT, grp INT, topic INT, partition INT, offset INT,
   cause INT, code INT, key_hash TEXT, first_ms INT, last_ms INT, lp INT, lo INT, letters INT DEFAULT 0,
   facts INT DEFAULT 0, state INT DEFAULT 0, replays INT DEFAULT 0, failed_again INT DEFAULT 0, reported INT DEFAULT 1,
-  exact INT DEFAULT 1);
+  exact INT DEFAULT 1, own INT DEFAULT 1);
 CREATE INDEX cases_by_time ON cases(last_ms, id);
 CREATE TABLE letters(dlq INT, partition INT, offset INT, case_id INT, at_ms INT, run TEXT,
   PRIMARY KEY(dlq, partition, offset)) WITHOUT ROWID;
@@ -82,6 +83,7 @@ class Database:
         )
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")  # a lost index is rebuilt
+        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         db.execute("BEGIN IMMEDIATE")
         if db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from keepfast.core.errors import ConfigError, KeepfastError
-from keepfast.core.records import Record, RecordPlace
+from keepfast.core.records import SPOOL_PARTITION, Record, RecordPlace
 from keepfast.core.replays import DESK_TOPIC, replay_topic
 from keepfast.core.retry_topics import KEPT_S, left_over
 from keepfast.desk.audit import Action, AuditEntry
@@ -43,6 +43,7 @@ from keepfast.desk.letters import StoredLetter
 from keepfast.desk.plan import Planner, ReplayPlan, ReplayPolicy, later_records, other_readers
 from keepfast.desk.reader import DeskReader
 from keepfast.desk.run import ReplayRun, RunProgress, Transform, is_alive, record_of
+from keepfast.desk.spooled import DeskSpool
 from keepfast.kafka.config import Connection
 from keepfast.kafka.transactional_sink import TransactionalSink, transaction_properties
 
@@ -50,8 +51,10 @@ MAX_AUDIT: Final = 10_000
 """Entries of the audit topic that are read at once."""
 UNREPORTED_MS: Final = 30_000
 """So long after a record was sent its outcome should be there."""
-NOTICED_S: Final = 35.0
-"""Consumers look for the desk's topic this often, at least."""
+NOTICED_S: Final = 7.0
+"""Consumers look for the desk's topic this often, at least, where there are letters."""
+LETTERS_NOTICED_S: Final = 40.0
+"""So long after the first letter each consumer knows that there are letters, and has looked for the desk's topic."""
 EVERYTHING: Final = CaseFilter()
 EDITED: Final = "edited by hand"
 """In place of the name of a transform."""
@@ -83,11 +86,14 @@ class DeskOptions:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What the last look at Kafka has found: new letters, new facts, and topics that do not exist."""
+    """What the last look at Kafka has found: new letters, new facts, topics that do not exist, and why the spool cannot
+    be read.
+    """
 
     letters: int = 0
     facts: int = 0
     missing: tuple[str, ...] = field(default=())
+    spool_problem: str = ""
 
 
 class Desk:
@@ -95,14 +101,21 @@ class Desk:
     about causes and cases are answered from the index, as of the last `refresh`.
     """
 
-    def __init__(self, connection: Connection, options: DeskOptions, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        options: DeskOptions,
+        *,
+        spool: DeskSpool | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self.options = options
         self.cluster = DeskCluster(connection)
         self._wall = wall
-        self._created_at: float | None = None
+        self._not_before: float | None = None
         self._database = Database(_index_path(connection, options))
         self._writer = IndexWriter(self._database)
-        self._reader = DeskReader(self.cluster, self._writer, options.desk_topic)
+        self._reader = DeskReader(self.cluster, self._writer, options.desk_topic, spool)
         self.letters_at = self._reader.letters_at
         self.index = Index(self._database, replay_limit=options.replay_limit)
 
@@ -126,8 +139,9 @@ class Desk:
         """Read what is new. `progress` is called with the number of letters read so far. Facts come first: a letter of
         a replay is recognised by them.
         """
+        spool_problem = self._reader.read_spool(self.options.topics)
         letters, facts, missing = self._reader.read(self.options.topics, progress)
-        return Refreshed(letters, facts, tuple(missing))
+        return Refreshed(letters, facts, tuple(missing), spool_problem)
 
     def refresh_facts(self) -> None:
         """Read what is new in the desk's topic alone."""
@@ -155,7 +169,11 @@ class Desk:
 
     def letter(self, place: RecordPlace) -> StoredLetter | None:
         """One letter with its payload, read from Kafka now; None if it is not there any more."""
-        record = self.cluster.record_at(place)
+        record = (
+            self.letters_at(place.topic, {place.partition: [place.offset]}).get((place.partition, place.offset))
+            if place.partition == SPOOL_PARTITION
+            else self.cluster.record_at(place)
+        )
         return None if record is None else StoredLetter.of(record)
 
     def runs(self) -> list[RunFact]:
@@ -214,7 +232,7 @@ class Desk:
 
     def reveal(self, place: RecordPlace) -> StoredLetter | None:
         """One letter, to be shown with its values; this is noted in the audit first."""
-        self.note_action("reveal", topic=place.topic, count=1, what=f"{place.partition}:{place.offset}")
+        self.note_action("reveal", topic=place.topic, count=1, what=place.name)
         return self.letter(place)
 
     def note_action(
@@ -345,8 +363,9 @@ class Desk:
         self.refresh_facts()
         self._refuse_another_run(plan.dlq)
         age_s = 0.0 if self.ensure_topics() else self._age_s()
-        if age_s < NOTICED_S and any(self.cluster.has_members(group) for group in plan.groups):
-            self._created_at = time.monotonic() - age_s
+        wait_s = self._unnoticed_s(plan) - age_s
+        if wait_s > 0 and any(self.cluster.has_members(group) for group in plan.groups):
+            self._not_before = time.monotonic() + wait_s
         self._create_replay_topics(plan)
         at_ms = self.now_ms()
         run = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(at_ms / 1000))}-{secrets.token_hex(3)}"
@@ -378,7 +397,6 @@ class Desk:
     ) -> ReplayRun:
         """What sends the records of a run, from where it stands: call its `execute`."""
         properties = transaction_properties(self.cluster.connection, f"keepfast-replay-{fact.topic}")
-        begun = self._created_at
         return ReplayRun(
             self,
             fact,
@@ -387,7 +405,7 @@ class Desk:
             transform=transform,
             progress=progress,
             partitions_of=self._partitions_of,
-            not_before=None if begun is None else begun + NOTICED_S,
+            not_before=self._not_before,
         )
 
     def resume(self, run: str) -> RunFact:
@@ -463,6 +481,12 @@ class Desk:
         if passed:
             self._writer.mark_passed(passed)
         return len(passed)
+
+    def _unnoticed_s(self, plan: ReplayPlan) -> float:
+        """How long it may take until all consumers have noticed the desk's topic, which is new."""
+        oldest_ms = self.summary(CaseFilter(dlqs=frozenset([plan.dlq]))).oldest_ms
+        age_s = 0.0 if oldest_ms is None else (self.now_ms() - oldest_ms) / 1000
+        return max(NOTICED_S, LETTERS_NOTICED_S - max(0.0, age_s))
 
     def _partitions_of(self, topic: str) -> int | None:
         facts = self.cluster.topics([topic])[topic]

@@ -30,7 +30,7 @@ Rows = Callable[..., list[tuple[Any, ...]]]
 _CASE: Final = """
 SELECT c.name, g.name, t.name, c.partition, c.offset, d.name, c.lp, c.lo, c.letters, c.first_ms, c.last_ms, c.state,
   c.replays, c.failed_again, c.reported, u.fingerprint, u.error_type, u.message, k.name, u.place, u.fields, c.key_hash,
-  m.note, c.exact, c.id
+  m.note, c.exact, c.own, c.id
 FROM cases c JOIN causes u ON u.id = c.cause JOIN names d ON d.id = c.dlq JOIN names g ON g.id = c.grp
   JOIN names t ON t.id = c.topic JOIN names k ON k.id = c.code LEFT JOIN marks m ON m.case_id = c.id
 """
@@ -57,13 +57,14 @@ class Index:
             min((row[3] for row in unresolved), default=None),
         )
 
-    def unresolved(self) -> dict[tuple[str, str], int]:
-        """Unresolved cases by dead-letter topic and group; 0 where all are resolved."""
+    def unresolved(self, group: str) -> dict[str, int]:
+        """Unresolved cases of a group by the topic of their records; 0 where all are resolved."""
         rows = self._rows(
-            "SELECT d.name, g.name, sum(c.state < 2) FROM cases c JOIN names d ON d.id = c.dlq"
-            " JOIN names g ON g.id = c.grp WHERE c.letters > 0 GROUP BY c.dlq, c.grp"
+            "SELECT t.name, sum(c.state < 2) FROM cases c JOIN names t ON t.id = c.topic"
+            " WHERE c.letters > 0 AND c.grp = (SELECT id FROM names WHERE name = ?) GROUP BY c.topic",
+            group,
         )
-        return {(dlq, group): count for dlq, group, count in rows}
+        return dict(rows)
 
     def causes(self, where: CaseFilter, *, now_ms: int) -> list[Cause]:
         """Those with most unresolved cases first."""
@@ -341,6 +342,7 @@ class Index:
             key_hash=row[21],
             note=row[22] or "",
             exact=bool(row[23]),
+            own=bool(row[24]),
         )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import assert_never
 
+from keepfast.core.records import SPOOL_PARTITION
 from keepfast.core.replays import ReplayMark
+from keepfast.deadletters.foreign import FOREIGN_READERS
 from keepfast.desk.cases import CaseState, LetterFact, case_id, state_of
 from keepfast.desk.causes import Diagnosis
-from keepfast.desk.database import Database
+from keepfast.desk.database import Database, batches, placeholders
 from keepfast.desk.facts import Fact, Gone, Mark, Outcome, PlanChunk, RunFact, RunOrder, Sent
 from keepfast.desk.index import facts_of, hash_of_key
 from keepfast.desk.letters import StoredLetter
@@ -19,14 +22,18 @@ from keepfast.desk.letters import StoredLetter
 MAX_REMEMBERED = 10_000
 """Names are untrusted: what is remembered of them must be bounded."""
 _STATES = tuple(CaseState)
-_UPSERT = """
-INSERT INTO cases(name, dlq, grp, topic, partition, offset, cause, code, key_hash, first_ms, last_ms, lp, lo, exact,
-  letters)
-VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
+_COLUMNS = (
+    "name, dlq, grp, topic, partition, offset, cause, code, key_hash, first_ms, last_ms, lp, lo, exact, own, letters"
+)
+_LETTER = "INSERT INTO letters VALUES(?, ?, ?, ?, ?, ?)"
+_INSERT = f"INSERT INTO cases(id, {_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"
+_UPSERT = f"""
+INSERT INTO cases({_COLUMNS})
+VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT(name) DO UPDATE SET
   grp = coalesce(grp, excluded.grp), topic = coalesce(topic, excluded.topic),
   partition = coalesce(partition, excluded.partition), offset = coalesce(offset, excluded.offset),
-  key_hash = excluded.key_hash, exact = excluded.exact, letters = letters + 1,
+  key_hash = excluded.key_hash, exact = excluded.exact, own = excluded.own, letters = letters + 1,
   dlq = iif(last_ms > excluded.last_ms, dlq, excluded.dlq),
   lp = iif(last_ms > excluded.last_ms, lp, excluded.lp),
   lo = iif(last_ms > excluded.last_ms, lo, excluded.lo),
@@ -42,6 +49,17 @@ UPDATE cases SET letters = (SELECT count(*) FROM letters WHERE case_id = cases.i
     ORDER BY l.at_ms DESC, l.offset DESC LIMIT 1)
 WHERE id = ?
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _LetterRow:
+    """A letter and its case, as the tables have them."""
+
+    case: str
+    values: tuple[object, ...]
+    at: tuple[int, int, int]
+    at_ms: int
+    run: str
 
 
 class IndexWriter:
@@ -61,8 +79,7 @@ class IndexWriter:
         """Letters of one topic; reading continues at `ends`. What is known already is not added again."""
         with self._writing() as db:
             dirty: set[int] = set()
-            for stored in letters:
-                self._add_letter(db, stored, dirty)
+            self._add_letters(db, letters, dirty)
             self._restate(db, dirty)
             self._moved(db, topic, topic_id, ends)
 
@@ -95,6 +112,28 @@ class IndexWriter:
             where = "dlq = ? AND partition = ? AND offset < ?"
             self._drop_letters(db, where, (self._name(db, dlq), partition, low))
 
+    def spooled(self, dlqs: Sequence[str]) -> set[tuple[str, int]]:
+        """The letters in the spool that are known: dead-letter topic and offset."""
+        rows = self._database.rows(
+            "SELECT n.name, l.offset FROM letters l JOIN names n ON n.id = l.dlq"  # noqa: S608
+            f" WHERE l.partition = {SPOOL_PARTITION} AND n.name IN ({placeholders(dlqs)})",
+            *dlqs,
+        )
+        return set(rows)
+
+    def set_spooled(self, dlqs: Sequence[str], there: Collection[int], new: Sequence[StoredLetter]) -> None:
+        """These letters for these topics are in the spool now, `new` among them; no others are."""
+        gone = [(dlq, offset) for dlq, offset in self.spooled(dlqs) if offset not in there]
+        if not gone and not new:
+            return
+        with self._writing() as db:
+            dirty: set[int] = set()
+            for dlq, offset in gone:
+                where = f"dlq = ? AND partition = {SPOOL_PARTITION} AND offset = ?"
+                self._drop_letters(db, where, (self._name(db, dlq), offset))
+            self._add_letters(db, new, dirty)
+            self._restate(db, dirty)
+
     def mark_passed(self, sends: Iterable[tuple[str, str]]) -> None:
         """The group has committed past the records of these sends (case, run), and reported no outcome."""
         with self._writing() as db:
@@ -105,36 +144,67 @@ class IndexWriter:
                 dirty.add(row)
             self._restate(db, dirty)
 
-    def _add_letter(self, db: sqlite3.Connection, stored: StoredLetter, dirty: set[int]) -> None:
+    def _add_letters(self, db: sqlite3.Connection, letters: Sequence[StoredLetter], dirty: set[int]) -> None:
+        """New cases are inserted together: most letters are the first of their case."""
+        found = [self._row(db, stored) for stored in self._unknown(db, letters)]
+        known = _existing(db, {row.case for row in found})
+        [[last]] = db.execute("SELECT coalesce(max(id), 0) FROM cases")
+        new: list[_LetterRow] = []
+        for row in found:
+            if row.case in known:
+                continue
+            known.add(row.case)
+            new.append(row)
+        ids = range(last + 1, last + 1 + len(new))
+        db.executemany(_INSERT, ((one, *row.values) for one, row in zip(ids, new, strict=True)))
+        db.executemany(_LETTER, ((*row.at, one, row.at_ms, row.run) for one, row in zip(ids, new, strict=True)))
+        first = set(map(id, new))
+        for row in found:
+            if id(row) in first:
+                continue
+            case, facts = db.execute(_UPSERT, row.values).fetchone()
+            db.execute(_LETTER, (*row.at, case, row.at_ms, row.run))
+            if facts:
+                dirty.add(case)
+
+    def _unknown(self, db: sqlite3.Connection, letters: Sequence[StoredLetter]) -> list[StoredLetter]:
+        """Those that the index does not have, each once."""
+        places = {(one.place.topic, one.place.partition): [one.place.offset] * 2 for one in letters}
+        for one in letters:
+            offsets = places[one.place.topic, one.place.partition]
+            offsets[:] = min(offsets[0], one.place.offset), max(offsets[1], one.place.offset)
+        known = {
+            (topic, partition, offset)
+            for (topic, partition), (low, high) in places.items()
+            for (offset,) in db.execute(
+                "SELECT offset FROM letters WHERE dlq = ? AND partition = ? AND offset BETWEEN ? AND ?",
+                (self._name(db, topic), partition, low, high),
+            )
+        }
+        return list({one.place: one for one in letters if tuple(one.place) not in known}.values())
+
+    def _row(self, db: sqlite3.Connection, stored: StoredLetter) -> _LetterRow:
         letter, place = stored.letter, stored.place
         dlq, mark = self._name(db, place.topic), letter.replay
-        known = mark is not None and self._is_sent(db, mark)
-        case = mark.case if mark is not None and known else case_id(letter, *place)
+        sent = mark if mark is not None and self._is_sent(db, mark) else None
+        case = sent.case if sent is not None else case_id(letter, *place)
         at_ms = stored.at_ms or 0
-        at = (dlq, place.partition, place.offset)
-        if db.execute("SELECT 1 FROM letters WHERE dlq = ? AND partition = ? AND offset = ?", at).fetchone():
-            return
-        key_hash = "" if letter.key is None else hash_of_key(letter.key)
-        row, facts = db.execute(
-            _UPSERT,
-            (
-                case,
-                dlq,
-                *self._origin(db, case, stored),
-                self._cause_row(db, stored),
-                self._name(db, letter.error_code),
-                key_hash,
-                at_ms,
-                at_ms,
-                place.partition,
-                place.offset,
-                letter.exact,
-            ),
-        ).fetchone()
-        run = mark.run if mark is not None and known else ""
-        db.execute("INSERT INTO letters VALUES(?, ?, ?, ?, ?, ?)", (*at, row, at_ms, run))
-        if facts:
-            dirty.add(row)
+        values = (
+            case,
+            dlq,
+            *self._origin(db, case, stored),
+            self._cause_row(db, stored),
+            self._name(db, letter.error_code),
+            "" if letter.key is None else hash_of_key(letter.key),
+            at_ms,
+            at_ms,
+            place.partition,
+            place.offset,
+            letter.exact,
+            letter.format not in FOREIGN_READERS,
+        )
+        run = sent.run if sent is not None else ""
+        return _LetterRow(case, values, (dlq, place.partition, place.offset), at_ms, run)
 
     def _origin(
         self, db: sqlite3.Connection, case: str, stored: StoredLetter
@@ -277,6 +347,14 @@ class IndexWriter:
             self._names.clear()
             self._causes.clear()
             raise
+
+
+def _existing(db: sqlite3.Connection, cases: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for some in batches(cases):
+        query = f"SELECT name FROM cases WHERE name IN ({placeholders(some)})"  # noqa: S608
+        found.update(name for (name,) in db.execute(query, some))
+    return found
 
 
 def _remembered(known: dict[str, int], name: str, find: Callable[[], int]) -> int:

@@ -41,4 +41,4 @@ class StoredLetter:
     @property
     def name(self) -> str:
         """Its position, as `dlq show` accepts it."""
-        return f"{self.place.partition}:{self.place.offset}"
+        return self.place.name

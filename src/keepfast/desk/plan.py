@@ -204,6 +204,8 @@ class Planner:
         policy = self._policy
         if policy.to_group and not (case.group and case.topic and case.offset is not None):
             return "the letter does not name its group and record (--to topic sends to every group)"
+        if policy.to_group and not case.own:
+            return "another program wrote the letter, and reads no topic for replays (--to topic sends to every group)"
         if not case.topic and not policy.topic:
             return "the original topic is not known (--topic names one)"
         topic = policy.topic or case.topic

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from keepfast.core.errors import SourceError
-from keepfast.core.records import Record
+from keepfast.core.errors import SourceError, SpoolError
+from keepfast.core.records import SPOOL_PARTITION, Record
 from keepfast.desk.cluster import DeskCluster, is_missing
 from keepfast.desk.facts import Fact, Gone, fact_of
 from keepfast.desk.index_writer import IndexWriter
 from keepfast.desk.letters import Span, StoredLetter
+from keepfast.desk.spooled import DeskSpool
 
 BATCH: Final = 2_000
+SPOOL_S: Final = 2.0
+"""The spool is not looked at more often."""
 GAP: Final = 1_000
 """Letters that are no further apart are read in one go."""
 T = TypeVar("T")
@@ -22,10 +26,15 @@ T = TypeVar("T")
 class DeskReader:
     """Any thread may call it; one reads at a time. Raises SourceError."""
 
-    def __init__(self, cluster: DeskCluster, writer: IndexWriter, desk_topic: str) -> None:
+    def __init__(
+        self, cluster: DeskCluster, writer: IndexWriter, desk_topic: str, spool: DeskSpool | None = None
+    ) -> None:
         self._cluster = cluster
         self._writer = writer
         self._desk_topic = desk_topic
+        self._spool = spool
+        self._spool_at = float("-inf")
+        self._spool_problem = ""
         self._reading = threading.Lock()
 
     def read(self, dlqs: Sequence[str], progress: Callable[[int], None]) -> tuple[int, int, list[str]]:
@@ -33,7 +42,7 @@ class DeskReader:
         and facts there were, and the topics that do not exist.
         """
         with self._reading:
-            facts, count, missing = self._read_facts(), 0, list[str]()
+            facts, count, missing = self._read_facts(lambda: progress(0)), 0, list[str]()
             for topic in dlqs:
                 found = self._read_topic(topic, StoredLetter.of, self._writer.add_letters, self._writer.forget_topic)
                 if found is None:
@@ -49,21 +58,46 @@ class DeskReader:
             self._read_facts()
 
     def letters_at(self, dlq: str, places: Mapping[int, Sequence[int]]) -> dict[tuple[int, int], Record]:
-        """Letters by partition and offset; those that are gone are left out."""
+        """Letters by partition and offset; those that are gone are left out. Raises SpoolError, too."""
         found: dict[tuple[int, int], Record] = {}
-        spans = self._cluster.spans(dlq)
+        if self._spool is not None and SPOOL_PARTITION in places:
+            for record in self._spool.records(dlq, places[SPOOL_PARTITION]):
+                found[record.partition, record.offset] = record
+        spans = self._cluster.spans(dlq) if set(places) - {SPOOL_PARTITION} else {}
         for step in _ranges(places, spans):
             for record in self._cluster.read(dlq, step):
                 if record.offset in places[record.partition]:
                     found[record.partition, record.offset] = record
         return found
 
-    def _read_facts(self) -> int:
+    def read_spool(self, dlqs: Sequence[str]) -> str:
+        """Look at the spool, before its letters may be published and read there; not more often than it makes sense.
+        Returns why it cannot be read: the letters of the last look stay then.
+        """
+        with self._reading:
+            if self._spool is None or time.monotonic() - self._spool_at < SPOOL_S:
+                return self._spool_problem
+            self._spool_at = time.monotonic()
+            try:
+                there, new = self._spool.look(dlqs, self._writer.spooled(dlqs))
+            except SpoolError as error:
+                self._spool_problem = str(error)
+            else:
+                self._spool_problem = ""
+                self._writer.set_spooled(dlqs, there, new)
+            return self._spool_problem
+
+    def _read_facts(self, progress: Callable[[], None] = lambda: None) -> int:
         def add(facts: Sequence[Fact | Gone | None], **position: object) -> None:
             self._writer.add_facts([fact for fact in facts if fact is not None], **position)  # type: ignore[arg-type]
 
         found = self._read_topic(self._desk_topic, fact_of, add, self._writer.forget_facts)
-        return sum(found) if found is not None else 0
+        count = 0
+        for some in found or ():
+            count += some
+            if some == BATCH:
+                progress()
+        return count
 
     def _read_topic(
         self,

@@ -8,6 +8,7 @@ from itertools import groupby
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, Source
 from keepfast.core.records import Message, TopicPartition
+from keepfast.core.retry_topics import Tiers
 from keepfast.core.runs import Partition
 from keepfast.engine.outcomes import OutcomeReporter
 from keepfast.engine.ownership import Ownership
@@ -71,23 +72,30 @@ class Intake:
         self._policy = plan.buffer
         self._sweep = plan.sweep
         self._one_topic = len(plan.subscription) == 1 and plan.pattern is None
+        self._clock = clock
         self._waiting: DelayedRecords | None = None
-        if plan.tiers is not None:
-            self._waiting = DelayedRecords(
-                plan.tiers,
-                plan.buffer,
-                clock,
-                enter=self._enter,
-                reach=self._reach,
-                pause=self._pause,
-                resume=self._resume,
-            )
+        if plan.pattern is not None or len(plan.subscription) > len(plan.topics):
+            self.join(plan.tiers)
         self._full: dict[TopicPartition, Partition] = {}
         self._polled_at = float("-inf")
         self._more = False  # the last sweep did not take all that the client had
         self.received: dict[str, int] = dict.fromkeys(plan.subscription, 0)
         """Records taken in, by topic. Any thread may read."""
         self.closed = False  # draining: whatever still arrives is left to the next owner
+
+    def join(self, tiers: Tiers | None) -> None:
+        """Records may come back from these topics, too."""
+        if self._waiting is None and tiers is not None:
+            self._one_topic = False
+            self._waiting = DelayedRecords(
+                tiers,
+                self._policy,
+                self._clock,
+                enter=self._enter,
+                reach=self._reach,
+                pause=self._pause,
+                resume=self._resume,
+            )
 
     def step(self, now: float) -> None:
         """Let in what has become due."""

@@ -37,7 +37,7 @@ from keepfast.engine.forwarding import Settled
 from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.intake import Intake
 from keepfast.engine.mailbox import DRAIN, Ending, HaltApp, Release, Stop
-from keepfast.engine.outcomes import OutcomeReporter, OutcomeSettled
+from keepfast.engine.outcomes import AskExisting, OutcomeReporter, OutcomeSettled
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.parts import LoopParts
 from keepfast.engine.plan import Plan
@@ -179,6 +179,7 @@ class Loop:
         discover: Discover | None = None,
         recorder: FlightRecorder | None = None,
         ask_ends: AskEnds | None = None,
+        ask_existing: AskExisting | None = None,
         letters: LetterDepths | None = None,
         idle_s: float = IDLE_S,
         observers: Sequence[Observer] = (),
@@ -205,7 +206,9 @@ class Loop:
             plan.group,
             plan.desk_topic,
             send=publisher.send,
-            ask=letters.asks if letters is not None else None,
+            ask=ask_existing,
+            has_letters=letters.has_some if letters is not None else lambda: False,
+            sources=lambda: self.subscription.topics,
             mailbox=mailbox,
             clock=clock,
             finished=self.committer.mark_dirty,
@@ -419,7 +422,7 @@ class Loop:
         return min(BUSY_S, self.failures.next_in(now), committer.due_in(now))
 
     def _poll(self, now: float) -> None:
-        self.subscription.step(now)
+        self.subscription.step(now, self.outcomes.replay_topics or ())
         if self._resubscribes:  # here, because a turn may be inside a callback
             self._resubscribes = False
             self._source.subscribe(self.subscription.every, self)
@@ -497,7 +500,8 @@ class Loop:
         if DRAIN in self.holds or not self.subscription.answered(found, now):
             return
         self.counts.join(self.plan.tiers)
-        self.identities.follow(self.subscription.every, found.ready.topic_ids if found.ready is not None else {})
+        self.intake.join(self.plan.tiers)
+        self.identities.follow(self.subscription.every, found.topic_ids)
         self._resubscribes = True
 
     def _returned(self, run: Run, now: float) -> None:

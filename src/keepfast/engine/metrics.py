@@ -126,6 +126,7 @@ def _totals(loop: Loop) -> Iterator[MetricFamily]:
         (cat.GUARD_WAITS, guards.waits),
         (cat.TIMED_OUT, loop.overdue.counts.timed_out),
         (cat.MOVE_FAILURES, loop.failures.forwarder.failures["move"]),
+        (cat.OUTCOMES_LOST, loop.outcomes.lost),
     ]
     if loop.locks is not None and isinstance(loop.intake, Deliveries):
         plain += [(cat.LOCKS_EXPIRED, loop.locks.expired), (cat.REDELIVERED, loop.intake.redelivered)]

@@ -13,9 +13,10 @@ from logging import WARNING
 from typing import Final
 
 from keepfast.core.errors import SinkError
+from keepfast.core.names import topic_problem
 from keepfast.core.ports import Clock, Mailbox
 from keepfast.core.records import Message, Outgoing, Receipt, read_headers
-from keepfast.core.replays import OutcomeKind, ReplayMark, is_replayed, outcome_record
+from keepfast.core.replays import OutcomeKind, ReplayMark, is_replayed, outcome_record, replay_topic
 from keepfast.core.retry_topics import source_of
 from keepfast.core.runs import FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter, DiscardRecord, Move
@@ -25,11 +26,16 @@ log = get_logger("keepfast.desk")
 
 TIMEOUT_S: Final = 10.0
 POLL_INTERVAL_S: Final = 30.0
-"""How often the desk's topic is looked for."""
+"""How often the desk's topic, and topics for replays to this group alone, are looked for."""
+SOON_S: Final = 5.0
+"""How often the desk's topic is looked for while there are letters: the first replay waits until it is noticed."""
 FILTERED: Final = "FILTERED"
 
 Send = Callable[[Outgoing, Callable[[Receipt | SinkError], None]], None]
-AskDepths = Callable[[Mapping[str, int], Callable[[Mapping[str, int | None]], None]], None]
+AskExisting = Callable[[Collection[str], Callable[[Mapping[str, bool]], None]], None]
+"""Asks which of these topics exist: returns at once, and answers at most once, from any thread; names of which that is
+not known are left out.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +114,9 @@ class OutcomeReporter:
         desk_topic: str,
         *,
         send: Send,
-        ask: AskDepths | None,
+        ask: AskExisting | None,
+        has_letters: Callable[[], bool],
+        sources: Callable[[], Sequence[str]],
         mailbox: Mailbox,
         clock: Clock,
         finished: Callable[[Partition], None],
@@ -117,16 +125,20 @@ class OutcomeReporter:
         self._topic = desk_topic
         self._send = send
         self._ask = ask
+        self._has_letters = has_letters
+        self._sources = sources
         self._mailbox = mailbox
         self._clock = clock
         self._finished = finished
         self._queue: list[OutcomeReport] = []
         self._pending: dict[OutcomeReport, None] = {}
-        self._look_at = float("-inf")
+        self._look_at = self._asked_at = float("-inf")
         self.active = False
         """Whether the desk's topic exists, as far as is known."""
+        self.replay_topics: frozenset[str] | None = None
+        """Those of this group that exist; None: not known. Replaced as a whole."""
         self.lost = 0
-        """Outcomes that could not be reported."""
+        """Outcomes that could not be reported. Any thread may read."""
 
     @property
     def busy(self) -> bool:
@@ -146,9 +158,9 @@ class OutcomeReporter:
 
     def step(self, now: float) -> None:
         """Send what is to be reported, give up what took too long, and look for the desk's topic now and then."""
-        if now >= self._look_at and self._ask is not None:
-            self._look_at = now + POLL_INTERVAL_S
-            self._ask({self._topic: 1}, self._found)
+        if now >= self._look_at:
+            self._look_at = now + SOON_S
+            self._look(now)
         if self._queue:
             queue = self._queue[:]
             self._queue.clear()
@@ -166,10 +178,20 @@ class OutcomeReporter:
         else:
             self._finish(answer.report)
 
-    def _found(self, depths: Mapping[str, int | None]) -> None:
-        """From any thread: a topic that is missing has no depth."""
-        if self._topic in depths:
-            self.active = depths[self._topic] is not None
+    def _look(self, now: float) -> None:
+        soon = self.replay_topics is None if self.active else self._has_letters()
+        if self._ask is None or (not soon and now - self._asked_at < POLL_INTERVAL_S):
+            return
+        self._asked_at = now
+        names = [replay_topic(source, self._group) for source in self._sources()] if self.active else []
+        wanted = [name for name in names if topic_problem(name) is None]
+        self._ask([self._topic, *wanted], lambda found: self._found(found, wanted))
+
+    def _found(self, found: Mapping[str, bool], wanted: Collection[str]) -> None:
+        """From any thread."""
+        if wanted:
+            self.replay_topics = frozenset(name for name in wanted if found.get(name))
+        self.active = found.get(self._topic, self.active)
 
     def _begin(self, report: OutcomeReport, now: float) -> None:
         report.until = now + TIMEOUT_S

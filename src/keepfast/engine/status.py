@@ -42,17 +42,21 @@ class LetterDepths:
     """Owner: the loop thread. `partitions`: the dead-letter topics, and how many each has."""
 
     def __init__(self, asks: AskDepths, partitions: Mapping[str, int]) -> None:
-        self.asks = asks
+        self._asks = asks
         self._partitions = partitions
         self._asked_at = float("-inf")
         self._found: Mapping[str, int | None] = {}
+
+    def has_some(self) -> bool:
+        """Whether there is a letter, as of the last answer."""
+        return any(self._found.values())
 
     def look(self, now: float) -> dict[str, int | None]:
         """As of the last answer."""
         every_s = AGAIN_S if None in self._found.values() else ASK_S
         if self._partitions and now - self._asked_at >= every_s:
             self._asked_at = now
-            self.asks(dict(self._partitions), self._answered)  # the mapping may grow
+            self._asks(dict(self._partitions), self._answered)  # the mapping may grow
         return dict(self._found)
 
     def _answered(self, depths: Mapping[str, int | None]) -> None:

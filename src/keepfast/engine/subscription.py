@@ -1,4 +1,5 @@
-"""What a consumer reads: fixed for most; with a pattern, topics come and go. Owner: the loop thread.
+"""What a consumer reads: fixed for most; with a pattern, topics come and go, and a topic for replays to its group alone
+may appear. Owner: the loop thread.
 
 The plan's mappings by topic belong to this class and only grow: a record of a topic that is not read any more may
 still be on its way to its dead-letter topic.
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 from keepfast.core.events import SubscriptionChanged
 from keepfast.core.ports import Mailbox
-from keepfast.core.retry_topics import Tiers
+from keepfast.core.retry_topics import Tier, Tiers
 from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.logs import get_logger
@@ -36,27 +37,28 @@ REMIND_S = 60.0
 class TopicsFound:
     """An answer for the loop. `matched`: all topics that the pattern stands for now; None: unknown. `ready`
     is a plan with those among them that were not known and may be read now: their dead-letter and retry topics are
-    there. `refused`: those that may not, and why.
+    there. `refused`: those that may not, and why. `replays`: the topics that records are replayed to for this group
+    alone. `topic_ids`: of all that may be new.
     """
 
     matched: frozenset[str] | None = None
     ready: Plan | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+    replays: Mapping[str, Tier] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 Discover = Callable[[Collection[str], Callable[[TopicsFound], None]], None]
-"""Looks up the topics of a pattern, given those that are read already: returns at once, and answers once, from any
-thread.
+"""Looks up the topics of a pattern and those for replays, given those that are read already, without their retry
+topics: returns at once, and answers once, from any thread.
 """
 
 
 def growing(plan: Plan) -> Plan:
-    """The plan of a consumer with a pattern, with mappings that `Subscription` may add topics to. Other plans as they
-    are.
-    """
-    if plan.pattern is None:
-        return plan
+    """The plan with mappings that `Subscription` may add topics to: without a pattern, only those for replays."""
     tiers = plan.tiers or Tiers(group=plan.group)
+    if plan.pattern is None:
+        return replace(plan, tiers=replace(tiers, topics=dict(tiers.topics)))
     return replace(
         plan,
         dead_letter_topics=dict(plan.dead_letter_topics),
@@ -82,8 +84,9 @@ class Subscription:
         self._missing: dict[str, float] = {}  # since when answers lack them
         self._open_since: float | None = None
         self._asked_at = float("-inf")
-        self._due_at = now + plan.refresh_s
+        self._due_at = now + plan.refresh_s if plan.pattern is not None else float("inf")
         self._reminded_at = float("-inf")
+        self._replay_topics: Collection[str] = ()
         self.topics = plan.topics
         self.every = plan.subscription
         self.refused = plan.refused
@@ -93,10 +96,14 @@ class Subscription:
         """Whether there is no topic to read yet."""
         return not self.topics
 
-    def step(self, now: float) -> None:
-        """Ask if it is time to."""
+    def step(self, now: float, replay_topics: Collection[str] = ()) -> None:
+        """Ask if it is time to, or if there are topics for replays that are not read yet."""
         if self._discover is None:
             return
+        if replay_topics is not self._replay_topics and now - self._asked_at >= self._plan.refresh_s:
+            self._replay_topics = replay_topics
+            if not set(replay_topics) <= set(self.every):
+                self._due_at = now
         if self.waits and now - self._reminded_at >= REMIND_S:
             self._reminded_at = now
             log.info("waiting_for_topics", consumer=self._plan.name, pattern=self._plan.pattern)
@@ -105,12 +112,13 @@ class Subscription:
         if self._open_since is not None and now - self._open_since < OPEN_S:
             return
         self._open_since = self._asked_at = now
-        self._due_at = now + self._plan.refresh_s
+        self._due_at = now + self._plan.refresh_s if self._plan.pattern is not None else float("inf")
         self._discover(self.topics, self._mailbox.post)
 
     def suspect(self, now: float) -> None:
-        """A topic may be gone: ask as soon as possible."""
-        self._due_at = min(self._due_at, now)
+        """A topic may be gone: if it is one of a pattern, ask as soon as possible."""
+        if self._plan.pattern is not None:
+            self._due_at = min(self._due_at, now)
 
     def answered(self, found: TopicsFound, now: float) -> bool:
         """An answer is there. Whether something else is to be read now."""
@@ -120,16 +128,19 @@ class Subscription:
         self._report_refused(found.refused)
         removed = self._removed(found.matched, now)
         added = [topic for topic in found.ready.topics if topic not in self.topics] if found.ready else []
-        if not added and not removed:
+        replays = [topic for topic in found.replays if topic not in self.every]
+        if not added and not removed and not replays:
             return False
         if found.ready is not None:
             self._learn(found.ready)
+        if self._plan.tiers is not None:
+            _add(self._plan.tiers.topics, found.replays)
         self.topics = (*(topic for topic in self.topics if topic not in removed), *added)
         tiers = self._plan.tiers.topics.values() if self._plan.tiers else ()
         self.every = (*self.topics, *(tier.topic for tier in tiers if tier.source in self.topics))
         self._events.emit(
             SubscriptionChanged(
-                *self._events.source, added=tuple(added), removed=tuple(sorted(removed)), topics=self.topics
+                *self._events.source, added=(*added, *replays), removed=tuple(sorted(removed)), topics=self.topics
             )
         )
         return True

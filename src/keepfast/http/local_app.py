@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from http import HTTPStatus
@@ -176,10 +176,16 @@ class LocalApp(ServedApp):
         self._waits_for = waits_for
         self._started_at = time.monotonic()
         self._inboxes: InboxService | None = None
+        self._more: Callable[[], list[MetricFamily]] = list
 
-    def attach(self, parts: AppParts, inboxes: InboxService | None = None) -> None:
-        """The app is assembled: from now on its consumers are shown, and its outbox."""
-        self._parts, self._inboxes = parts, inboxes
+    def attach(
+        self,
+        parts: AppParts,
+        inboxes: InboxService | None = None,
+        more: Callable[[], list[MetricFamily]] = list,
+    ) -> None:
+        """The app is assembled: from now on its consumers are shown, its outbox, and `more` metrics."""
+        self._parts, self._inboxes, self._more = parts, inboxes, more
         for name, dotted in namesakes(self.families()).items():
             log.warning(
                 "metric_names_collide",
@@ -209,7 +215,7 @@ class LocalApp(ServedApp):
         found.append(MetricFamily.of(catalogue.SHUTDOWN_TIMEOUTS, [Sample((), missed)]))
         if self._parts is not None and self._parts.hooks is not None:
             found += hook_families(self._parts.hooks.counts)
-        return found
+        return found + self._more()
 
     def collect(self) -> list[Metric]:
         """All metrics of this process except those of other apps. Raises Collision if a metric of the user has the
@@ -530,10 +536,15 @@ class AppServer:
     ) -> None:
         self._open.close()
 
-    def attach(self, parts: AppParts, inboxes: InboxService | None = None) -> None:
+    def attach(
+        self,
+        parts: AppParts,
+        inboxes: InboxService | None = None,
+        more: Callable[[], list[MetricFamily]] = list,
+    ) -> None:
         """The app is assembled. Raises ConfigError if two metrics would have one name."""
         with _collision_as_config_error():
-            self.app.attach(parts, inboxes)
+            self.app.attach(parts, inboxes, more)
             REGISTERED.renew()
 
     def _served(self) -> Server | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -193,6 +193,25 @@ class KafkaAdmin:
                 futures = self._client.list_offsets(spec, request_timeout=REQUEST_TIMEOUT_S)
                 asked |= {(latest, place): future for place, future in futures.items()}
             _gather(asked, answered)
+        except (*CLIENT_ERRORS, SourceError):
+            return
+
+    def ask_existing(self, names: Collection[str], on_answer: Callable[[Mapping[str, bool]], None]) -> None:
+        """Implements `engine.outcomes.AskExisting`; any thread. Never blocks, never raises. `on_answer` is called on
+        the client's own thread.
+        """
+
+        def answered(done: Mapping[str, Future[Any]]) -> None:
+            missing = {name: False for name, future in done.items() if _is_missing(future)}
+            on_answer(missing | dict.fromkeys(_successful(done), True))
+
+        if self.embedded:  # it does not describe topics
+            by_depth = lambda depths: on_answer({name: depth is not None for name, depth in depths.items()})  # noqa: E731
+            self.ask_depths(dict.fromkeys(names, 1), by_depth)
+            return
+        try:
+            wanted = TopicCollection(list(names))
+            _gather(self._client.describe_topics(wanted, request_timeout=REQUEST_TIMEOUT_S), answered)
         except (*CLIENT_ERRORS, SourceError):
             return
 

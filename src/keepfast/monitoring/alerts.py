@@ -185,14 +185,18 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
             section="lag-grows-though-it-works",
         )
     letters = of.of(cat.DLQ_MESSAGES, dead_letter_topic=of.dead_letter_topic)
+    unresolved = f"max by (group, topic) ({of.of(cat.UNRESOLVED)})"
     for severity, limit in zip(SEVERITIES, (policy.letters_warning, policy.letters_critical), strict=True):
+        # Where unresolved ones are not counted (no right to read the letters), new ones are.
+        new = f"(round(sum by (group, topic) ({_new(letters)})) unless {unresolved}) > {limit}"
         yield _alert(
             of,
             "KeepfastDeadLetters",
-            f"round(sum by (group, topic) ({_new(letters)})) > {limit}",
+            f"{unresolved} > {limit} or {new}",
             severity,
-            summary=f"More than {limit:,} new dead letters of {topic} within 10 minutes",
-            description="{{ $value | humanize }} letters; `keepfast dlq causes` shows the causes.",
+            summary=f"More than {limit:,} dead letters of {topic} are unresolved",
+            description="{{ $value | humanize }} records; `keepfast dlq causes "
+            f"{of.dead_letter_topic}` shows the causes. It clears when they are replayed with success or discarded.",
             section="dead-letters-pile-up",
             for_s=0,
         )

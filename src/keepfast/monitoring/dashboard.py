@@ -121,6 +121,11 @@ def _topic(of: TopicSeries) -> Iterator[Panel]:
         (rate(cat.PUBLISH_FAILURES), "failures to publish per second"),
         help_of=cat.DEAD_LETTERS,
     )
+    yield _panel(
+        "Unresolved dead letters",
+        (f"max by (topic) ({of.of(cat.UNRESOLVED)})", "{{topic}}"),
+        help_of=cat.UNRESOLVED,
+    )
     held = series(cat.DLQ_DEPTH, group=of.consumer.group, dead_letter_topic=of.dead_letter_topic)
     yield _panel(
         "Letters in the dead-letter topic",

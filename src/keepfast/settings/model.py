@@ -433,6 +433,11 @@ class DeskSettings(Policy):
         ),
     ] = DESK_TOPIC
     replay_limit: Annotated[int, Range(1, 1_000), Doc("A case that was replayed this often is left out of plans.")] = 3
+    count_every_s: Annotated[
+        float,
+        Range(0, 3_600),
+        Doc("How often unresolved cases are counted, for the metric `keepfast_dlq_unresolved`; 0: not at all."),
+    ] = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

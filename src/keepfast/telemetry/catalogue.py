@@ -106,6 +106,19 @@ DLQ_DEPTH = Metric(
     help="Letters in a dead-letter topic, replayed ones included, until its retention deletes them; read every 30 s.",
     labels=("group", "dead_letter_topic"),
 )
+UNRESOLVED = Metric(
+    name="keepfast.dlq.unresolved",
+    kind="gauge",
+    help="Dead-lettered records of a topic that are open or being replayed: neither processed after a replay nor"
+    " discarded, failed permanently or archived. Counted every 30 s by the process with partition 0.",
+    labels=_TOPIC,
+)
+OUTCOMES_LOST = Metric(
+    name="keepfast.outcomes.lost",
+    kind="counter",
+    help="Replayed records that were finished, but could not be reported to the desk within 10 s.",
+    labels=_GROUP,
+)
 DLQ_BY_TYPE = Metric(
     name="kafka.dlq.errors_by_type",
     kind="counter",

@@ -378,6 +378,19 @@ class RetryTopicsCheck:
         return facts.partitions if facts is not None else 1
 
 
+def replay_tiers(
+    admin: KafkaAdmin, group: str, sources: Iterable[str], existing: Collection[str]
+) -> tuple[dict[str, Tier], dict[str, str]]:
+    """The existing topics that records of these topics are replayed to for this group alone, and their ids. Raises
+    SourceError.
+    """
+    wanted = {name: source for source in sources if (name := replay_topic(source, group)) in existing}
+    found = admin.topics(sorted(wanted), ASK_TIMEOUT_S) if wanted else {}
+    facts = [one for one in found.values() if one is not None]
+    tiers = {one.name: Tier(one.name, wanted[one.name], 0, one.partitions) for one in facts}
+    return tiers, {one.name: one.topic_id for one in facts if one.topic_id}
+
+
 RECREATE_INTERVAL_S = 10.0
 """A topic is not created more often."""
 

@@ -21,6 +21,7 @@ from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.loop import IDLE_S, Loop
 from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.outcomes import AskExisting
 from keepfast.engine.plan import Plan
 from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
 from keepfast.engine.subscription import Discover, growing
@@ -117,17 +118,12 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         topic_ids=cluster.topic_ids,
         partition_counts=cluster.partition_counts,
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
-        tiers=cluster.tiers.get(own.name) or _no_tiers_yet(own),
+        tiers=cluster.tiers.get(own.name) or Tiers(group=own.group, delays_s=own.retry_topics.delays_s),
         desk_topic=settings.desk.topic,
         named_by_supervisor=own.named_by_supervisor,
         handler=spec.handler,
         app_version=settings.app.version,
     )
-
-
-def _no_tiers_yet(own: ConsumerSettings) -> Tiers | None:
-    """Topics that match later may have retry topics."""
-    return Tiers(group=own.group, delays_s=own.retry_topics.delays_s) if own.pattern is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +160,8 @@ class Ports:
     """What a loop works with beside its plan and its workers: real, in memory or simulated.
 
     Without `topic_ids`, `ask_ends` and `ask_depths`, the ids of topics, the ends of partitions that are not fetched and
-    the depth of dead-letter topics are unknown; without `discover`, topics that match a pattern later are not read.
+    the depth of dead-letter topics are unknown; without `discover`, topics that match a pattern later, and topics for
+    replays that appear later, are not read; without `ask_existing`, outcomes of replays are not reported.
     `letter_topic_missing` is called, by any thread, with the name of a dead-letter topic that is gone; it never blocks.
     `idle_s` is the longest wait in the client.
     `observers` get the loop's events, beside the log.
@@ -180,6 +177,7 @@ class Ports:
     discover: Discover | None = None
     ask_ends: AskEnds | None = None
     ask_depths: AskDepths | None = None
+    ask_existing: AskExisting | None = None
     gate: ExclusiveGate = field(default_factory=ExclusiveGate)
     recorder: FlightRecorder | None = None
     observers: Sequence[Observer] = ()
@@ -204,6 +202,7 @@ def build_loop(plan: Plan, workers: Workers, ports: Ports, publisher: Publisher 
         recorder=ports.recorder,
         observers=ports.observers,
         ask_ends=ports.ask_ends,
+        ask_existing=ports.ask_existing,
         letters=LetterDepths(ports.ask_depths, plan.letter_partitions) if ports.ask_depths else None,
         idle_s=ports.idle_s,
     )

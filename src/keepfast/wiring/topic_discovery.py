@@ -19,7 +19,7 @@ from keepfast.kafka.groups import KafkaGroups
 from keepfast.settings import AppSettings, ConsumerSettings, Settings
 from keepfast.settings.consumers import topic_refused, with_topics
 from keepfast.telemetry.logs import get_logger
-from keepfast.wiring.cluster import ASK_TIMEOUT_S, ClusterFacts, LetterTopics, check_topics
+from keepfast.wiring.cluster import ASK_TIMEOUT_S, ClusterFacts, LetterTopics, check_topics, replay_tiers
 from keepfast.wiring.consumers import ConsumerSpec, plan_of
 
 log = get_logger("keepfast.topics")
@@ -160,8 +160,8 @@ def _appeared(own: ConsumerSettings, found: Prepared, groups: KafkaGroups | None
 
 
 class TopicDiscovery:
-    """Looks for topics of patterns while consumers run. Any thread may ask; each question has a thread that ends with
-    it, and one of them is answered at a time.
+    """Looks for topics of patterns and for topics of replays while consumers run. Any thread may ask; each question has
+    a thread that ends with it, and one of them is answered at a time.
     """
 
     def __init__(self, admin: KafkaAdmin, settings: Settings, letter_topics: LetterTopics) -> None:
@@ -193,11 +193,13 @@ class TopicDiscovery:
         existing = self._admin.names(ASK_TIMEOUT_S)
         matched = matched_topics(own, self._settings.consumers.values(), app.env, existing)
         new = [topic for topic in matched if topic not in known]
+        replays, ids = replay_tiers(self._admin, own.group, known, existing)
         if not new:
-            return TopicsFound(matched=frozenset(matched))
+            return TopicsFound(matched=frozenset(matched), replays=replays, topic_ids=ids)
         part = prepare(self._admin, own, new, app)
         if part.own.topics:
             self._letter_topics.add(part.facts.letter_partitions, [part.own])
         facts = replace(part.facts, consumers={own.name: part.own})
         plan = plan_of(spec, self._settings, facts) if part.own.topics else None
-        return TopicsFound(matched=frozenset(matched), ready=plan, refused=part.refused)
+        ids |= part.facts.topic_ids
+        return TopicsFound(matched=frozenset(matched), ready=plan, refused=part.refused, replays=replays, topic_ids=ids)
