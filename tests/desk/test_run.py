@@ -228,11 +228,12 @@ def test_the_rate_is_kept_in_small_transactions(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_signal_that_comes_while_the_rate_is_waited_for_is_heard() -> None:
-    bench = Bench([letter(offset=n) for n in range(40)], ReplayPolicy(rate_per_s=0.1))
+    bench = Bench(
+        [letter(offset=n) for n in range(40)], ReplayPolicy(rate_per_s=0.001)
+    )  # a quarter of an hour between two
     run: ReplayRun = bench.run(progress=lambda progress: run.stop() if progress.run.sent else None)
-    began = time.monotonic()
     assert run.execute().status == "stopped"
-    assert (len(bench.sent), time.monotonic() - began < 8.0) == (1, True)  # the next would be due after 10 s
+    assert len(bench.sent) == 1
 
 
 def test_to_the_group_a_record_looks_as_if_it_came_back_from_a_retry_topic() -> None:
