@@ -95,7 +95,7 @@ def test_every_record_comes_back_as_it_was_and_nothing_of_the_letter_with_it(
     }
     shown = keepfast("dlq", "show", dlq, "0:0", "--json", cwd=tmp_path, **environ)
     assert json.loads(shown.stdout)["format"] == "connect", shown.stderr
-    grouped = keepfast("dlq", "replay", dlq, "--to", "group", "--dry-run", cwd=tmp_path, **environ)
+    grouped = keepfast("dlq", "replay", dlq, "--all", "--to", "group", "--dry-run", cwd=tmp_path, **environ)
     assert "another program wrote the letter" in grouped.stdout + grouped.stderr
     replayed = keepfast("dlq", "replay", dlq, "--all", "--yes", cwd=tmp_path, **environ)
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
@@ -125,6 +125,7 @@ def test_a_connector_that_has_committed_past_its_records_has_processed_them(
         desk.refresh()
         desk.replayer(desk.start(desk.plan(CaseFilter(), ReplayPolicy(to="topic")))).execute()
         later_s = 60.0
+        desk.refresh_facts()
         assert desk.infer_outcomes() == 0
         assert desk.summary().counts == {CaseState.REPLAYING: 1}
         reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": f"connect-{group}"})

@@ -24,9 +24,13 @@ COUNT = 12
 
 def unresolved(group: str) -> list[tuple[str, float]]:
     """Topic and value of each series of this group, of all apps in this process."""
-    series = re.compile(r'keepfast_dlq_unresolved\{group="([^"]+)",topic="([^"]+)"(?:,app="[^"]+")?\} (\S+)')
-    found = [one for line in generate_latest().decode().splitlines() if (one := series.fullmatch(line))]
-    return [(one[2], float(one[3])) for one in found if one[1] == group]
+    found = []
+    for line in generate_latest().decode().splitlines():
+        if line.startswith("keepfast_dlq_unresolved{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            if labels["group"] == group:
+                found.append((labels["topic"], float(line.rpartition(" ")[2])))
+    return found
 
 
 def test_unresolved_letters_are_counted_until_they_are_resolved(
