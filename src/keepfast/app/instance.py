@@ -320,7 +320,10 @@ class AppInstance:
 
 def _counter(assembly: Assembly, settings: Settings) -> UnresolvedCounter | None:
     """What counts unresolved cases; None if they are not to be counted, or if letters are not in Kafka."""
-    if not settings.desk.count_every_s or assembly.clients.admin is None or assembly.clients.admin.embedded:
+    if not assembly.threads or not settings.desk.count_every_s:
+        return None
+    admin = assembly.clients.admin
+    if admin is None or admin.embedded:
         return None
     from keepfast.desk import Desk, DeskOptions, UnresolvedCounter
 

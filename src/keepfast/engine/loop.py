@@ -501,7 +501,8 @@ class Loop:
             return
         self.counts.join(self.plan.tiers)
         self.intake.join(self.plan.tiers)
-        self.identities.follow(self.subscription.every, found.topic_ids)
+        ids = {**found.replay_ids, **(found.ready.topic_ids if found.ready is not None else {})}
+        self.identities.follow(self.subscription.every, ids)
         self._resubscribes = True
 
     def _returned(self, run: Run, now: float) -> None:

@@ -38,14 +38,14 @@ class TopicsFound:
     """An answer for the loop. `matched`: all topics that the pattern stands for now; None: unknown. `ready`
     is a plan with those among them that were not known and may be read now: their dead-letter and retry topics are
     there. `refused`: those that may not, and why. `replays`: the topics that records are replayed to for this group
-    alone. `topic_ids`: of all that may be new.
+    alone, and `replay_ids` their ids.
     """
 
     matched: frozenset[str] | None = None
     ready: Plan | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     replays: Mapping[str, Tier] = field(default_factory=dict)
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    replay_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 Discover = Callable[[Collection[str], Callable[[TopicsFound], None]], None]

@@ -195,11 +195,12 @@ class TopicDiscovery:
         new = [topic for topic in matched if topic not in known]
         replays, ids = replay_tiers(self._admin, own.group, known, existing)
         if not new:
-            return TopicsFound(matched=frozenset(matched), replays=replays, topic_ids=ids)
+            return TopicsFound(matched=frozenset(matched), replays=replays, replay_ids=ids)
         part = prepare(self._admin, own, new, app)
         if part.own.topics:
             self._letter_topics.add(part.facts.letter_partitions, [part.own])
         facts = replace(part.facts, consumers={own.name: part.own})
         plan = plan_of(spec, self._settings, facts) if part.own.topics else None
-        ids |= part.facts.topic_ids
-        return TopicsFound(matched=frozenset(matched), ready=plan, refused=part.refused, replays=replays, topic_ids=ids)
+        return TopicsFound(
+            matched=frozenset(matched), ready=plan, refused=part.refused, replays=replays, replay_ids=ids
+        )
