@@ -72,7 +72,6 @@ class Intake:
         self._policy = plan.buffer
         self._sweep = plan.sweep
         self._one_topic = len(plan.subscription) == 1 and plan.pattern is None
-        self._clock = clock
         self._waiting: DelayedRecords | None = None
         if plan.pattern is not None or len(plan.subscription) > len(plan.topics):
             self.join(plan.tiers)
