@@ -11,12 +11,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from keepfast import App, RetryPolicy
+from keepfast.desk import Desk, DeskOptions
+from keepfast.engine import status
 from keepfast.monitoring import alerts_of, dashboard_of, rules_file
 from keepfast.monitoring.dashboard import OVER, queries_of
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.monitoring.prometheus import prometheus
 from tests.support.broker_client import Client
+from tests.support.members import connection
 from tests.support.running_app import RunningApp
 from tests.support.waiting import happens, wait_until
 from tests.support.web import web_of
@@ -25,9 +28,17 @@ pytestmark = pytest.mark.prometheus
 
 
 def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
-    kafka: KafkaBroker, topic: TopicFactory, tmp_path: Path
+    kafka: KafkaBroker, topic: TopicFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, name = App("watched", kafka={"brokers": kafka.bootstrap}, spool=f"file://{tmp_path / 'spool'}"), topic()
+    monkeypatch.setattr(status, "ASK_S", 1.0)
+    name, desk_topic = topic(), topic(suffix=".desk")
+    app = App(
+        "watched",
+        kafka={"brokers": kafka.bootstrap},
+        spool=f"file://{tmp_path / 'spool'}",
+        desk={"topic": desk_topic, "count_every_s": 1},
+        state={"dir": str(tmp_path)},
+    )
     tried: set[str] = set()
 
     @app.consumer(
@@ -73,3 +84,9 @@ def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
             assert set(health()) == {one.name for alerts in alerts_of(settings).values() for one in alerts}
             firing = 'ALERTS{alertname="KeepfastDeadLetters",alertstate="firing",severity="warning"}'
             wait_until(lambda: found.query(firing), "the alert of dead letters fires")
+            options = DeskOptions(topics=(f"{name}.dlq",), by="ada", desk_topic=desk_topic)
+            desk = Desk(connection(kafka.bootstrap), options)
+            desk.refresh()
+            assert desk.mark([case.id for case in desk.cases().cases], "discarded") == 2
+            desk.close()
+            wait_until(lambda: not found.query(firing), "the alert clears when all are resolved")

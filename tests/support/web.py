@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.openmetrics import parser
 
+from keepfast.app.instance import counter_of
 from keepfast.http.local_app import AppServer
 from tests.support.running_app import RunningApp
 from tests.support.waiting import DEADLINE_S
@@ -81,5 +82,14 @@ def web_of(running: RunningApp, *, token: str = "") -> Iterator[Web]:
     )
     with AppServer(settings) as serving:
         assert running._assembled is not None
-        serving.attach(running._assembled)
-        yield Web(serving.url, token)
+        counter = counter_of(running._assembled, settings)
+        if counter is None:
+            serving.attach(running._assembled)
+            yield Web(serving.url, token)
+            return
+        serving.attach(running._assembled, more=counter.families)
+        counter.start()
+        try:
+            yield Web(serving.url, token)
+        finally:
+            counter.stop(10.0)

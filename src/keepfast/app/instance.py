@@ -249,7 +249,7 @@ class AppInstance:
                 hooks=self._hooks,
             )
             undo.callback(assembly.close, 1.0)
-            self._counter = _counter(assembly, self._settings)
+            self._counter = counter_of(assembly, self._settings)
             if self._counter is None:
                 self._server.attach(assembly, self.inboxes.service)
             else:
@@ -318,7 +318,7 @@ class AppInstance:
         return self._assembly
 
 
-def _counter(assembly: Assembly, settings: Settings) -> UnresolvedCounter | None:
+def counter_of(assembly: Assembly, settings: Settings) -> UnresolvedCounter | None:
     """What counts unresolved cases; None if they are not to be counted, or if letters are not in Kafka."""
     if not assembly.threads or not settings.desk.count_every_s:
         return None
