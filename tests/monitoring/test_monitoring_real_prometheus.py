@@ -57,7 +57,7 @@ def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
             raise TimeoutError
 
     client = Client(kafka)
-    with RunningApp(app) as running, web_of(running, token="t") as web:
+    with RunningApp(app) as running, web_of(running, token="t", counts=True) as web:
         running.wait_assigned(1)
         settings = app.settings(environ={}, cwd=Path("/nonexistent"))
         rules = tmp_path / "rules.yml"

@@ -74,15 +74,15 @@ class Web:
 
 
 @contextmanager
-def web_of(running: RunningApp, *, token: str = "") -> Iterator[Web]:
-    """Serve an app that runs inside the test, on any free port."""
+def web_of(running: RunningApp, *, token: str = "", counts: bool = False) -> Iterator[Web]:
+    """Serve an app that runs inside the test, on any free port. `counts`: also its unresolved dead letters."""
     settings = running.app.settings(
         environ={"HEALTH_CHECK_PORT": "0", **({"KEEPFAST_CONTROL_TOKEN": token} if token else {})},
         cwd=Path("/nonexistent"),
     )
     with AppServer(settings) as serving:
         assert running._assembled is not None
-        counter = counter_of(running._assembled, settings)
+        counter = counter_of(running._assembled, settings) if counts else None
         if counter is None:
             serving.attach(running._assembled)
             yield Web(serving.url, token)
