@@ -74,6 +74,9 @@ class Bench:
     def refresh_facts(self) -> None:
         """What is committed is known at once."""
 
+    def infer_outcomes(self) -> int:
+        return 0
+
     def letters_at(self, dlq: str, places: Mapping[int, Sequence[int]]) -> dict[tuple[int, int], Record]:
         assert dlq == DLQ
         return {(0, offset): self._records[offset] for offset in places.get(0, ())}
