@@ -122,15 +122,9 @@ def desk_server(
     )
     made = Desk(connection, options, spool=spool_of(settings) if settings.consumers else None)
     token = settings.control.token
-    health = settings.health
-    here = (
-        [f"http://127.0.0.1:{health.port}"]
-        if health.enabled and health.port and not health.host.startswith("unix:")
-        else []
-    )
     server = DeskServer(
         made,
-        Processes(tuple(urls) or tuple(here), token.reveal() if token else ""),
+        Processes(tuple(urls) or _own_process(settings), token.reveal() if token else ""),
         DeskServerOptions(
             host=host,
             port=port,
@@ -144,6 +138,13 @@ def desk_server(
         discover=None if named else lambda: letter_topics(made.cluster.names()),
     )
     return server, made.close
+
+
+def _own_process(settings: Settings) -> tuple[str, ...]:
+    """The app's own port on this host."""
+    health = settings.health
+    served = health.enabled and health.port and not health.host.startswith("unix:")
+    return (f"http://127.0.0.1:{health.port}",) if served else ()
 
 
 def letter_topics(names: set[str]) -> tuple[str, ...]:
