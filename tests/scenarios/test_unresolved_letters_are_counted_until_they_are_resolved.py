@@ -1,4 +1,4 @@
-"""`keepfast_dlq_unresolved` follows what is done about letters, and one member of the group counts."""
+"""`keepfast_dlq_unresolved` follows what is done about letters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 
 from keepfast import App, Reject
 from keepfast.desk import CaseFilter, Desk, DeskOptions, ReplayPolicy
+from keepfast.desk import desk as desk_module
 from keepfast.engine import status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -23,7 +24,7 @@ COUNT = 12
 
 
 def unresolved(group: str) -> list[tuple[str, float]]:
-    """Topic and value of each series of this group, of all apps in this process."""
+    """Topic and value of each series of this group."""
     found = []
     for line in generate_latest().decode().splitlines():
         if line.startswith("keepfast_dlq_unresolved{"):
@@ -37,6 +38,8 @@ def test_unresolved_letters_are_counted_until_they_are_resolved(
     kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "ASK_S", 1.0)
+    for name in ("NOTICED_S", "LETTERS_NOTICED_S"):  # the consumer has known the desk's topic from its start
+        monkeypatch.setattr(desk_module, name, 0.0)
     source, dlq, desk_topic = topic(partitions=2), topic(suffix=".dlq"), topic(suffix=".desk")
     group, broken = f"{source}.group", set(range(COUNT))
 
@@ -44,15 +47,13 @@ def test_unresolved_letters_are_counted_until_they_are_resolved(
         if order["n"] in broken:
             raise Reject("not yet")
 
-    def app(name: str) -> App:
-        made = App(
-            name,
-            kafka={"brokers": kafka.bootstrap},
-            desk={"topic": desk_topic, "count_every_s": 0.5},
-            state={"dir": str(tmp_path)},
-        )
-        made.consumer(source, dead_letter=dlq, group=group, storm_guard=False)(handle)
-        return made
+    app = App(
+        "counted",
+        kafka={"brokers": kafka.bootstrap},
+        desk={"topic": desk_topic, "count_every_s": 0.5},
+        state={"dir": str(tmp_path)},
+    )
+    app.consumer(source, dead_letter=dlq, group=group, storm_guard=False)(handle)
 
     def counted(number: int, what: str) -> None:
         wait_until(lambda: unresolved(group) == [(source, float(number))], f"{what}: {number} unresolved")
@@ -68,7 +69,7 @@ def test_unresolved_letters_are_counted_until_they_are_resolved(
         return desk.index.failed_again(desk.runs()[0].run) == COUNT
 
     try:
-        with app("first"), app("second"):
+        with app:
             counted(0, "nothing has failed")
             Client(kafka).produce(source, [NewRecord(json.dumps({"n": n}).encode()) for n in range(COUNT)])
             counted(COUNT, "all failed")
