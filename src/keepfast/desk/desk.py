@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, Literal
 
-from keepfast.core.errors import ConfigError, KeepfastError
+from keepfast.core.errors import ConfigError, Fault, KeepfastError, SourceError
 from keepfast.core.records import SPOOL_PARTITION, Record, RecordPlace
 from keepfast.core.replays import DESK_TOPIC, replay_topic
 from keepfast.core.retry_topics import KEPT_S, left_over
@@ -306,7 +306,12 @@ class Desk:
         """
         if any(self.index.succeeded(run.run) for run in self.index.runs()):
             return float("inf")
-        first = self.cluster.record_at(RecordPlace(self.options.audit_topic, 0, 0))
+        try:
+            first = self.cluster.record_at(RecordPlace(self.options.audit_topic, 0, 0))
+        except SourceError as error:
+            if error.fault is not Fault.MISSING:
+                raise
+            first = None  # the topic was made just now, and its broker does not know it yet
         made_ms = None if first is None else first.timestamp_ms
         return float("inf") if made_ms is None else max(0.0, (self.now_ms() - made_ms) / 1000)
 
