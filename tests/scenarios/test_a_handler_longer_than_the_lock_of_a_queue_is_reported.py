@@ -27,7 +27,7 @@ LOCK_S = 6.0
 
 def queue_app(kafka: TopicAdmin, name: str, **options: Any) -> tuple[App, Counter[bytes], list[LockExpired]]:
     """An app whose records "slow" (the first time) and "endless" (always) take longer than the lock."""
-    app = app_for(kafka)
+    app = app_for(kafka, name="locks")  # a group of other tests' consumers cannot become a share group
     calls: Counter[bytes] = Counter()
     expired: list[LockExpired] = []
 
@@ -46,6 +46,12 @@ def queue_app(kafka: TopicAdmin, name: str, **options: Any) -> tuple[App, Counte
     return app, calls, expired
 
 
+def shown(running: RunningApp) -> tuple[float, int] | None:
+    """As it was at the loop's last look, which may be some seconds old."""
+    queue = running.local.state().consumers["work"].queue
+    return None if queue is None else (queue.lock_s, queue.locks_expired)
+
+
 def test_a_handler_longer_than_the_lock_is_reported_and_its_record_repeated(
     kafka: TopicAdmin, topic: TopicFactory
 ) -> None:
@@ -59,9 +65,7 @@ def test_a_handler_longer_than_the_lock_is_reported_and_its_record_repeated(
         assert calls == {b"slow": 2, b"endless": 2, **dict.fromkeys(quick, 1)}
         assert running.loop.locks is not None
         assert running.loop.locks.expired == 3
-        queue = running.local.state().consumers["work"].queue
-        assert queue is not None
-        assert (queue.lock_s, queue.locks_expired) == (LOCK_S, 3)
+        wait_until(lambda: shown(running) == (LOCK_S, 3), "the state shows it")
         wait_until(lambda: sum(event.records for event in expired) == 3, "hooks hear of it")
         assert running.log.of("lock_expired")
     [letter] = letters(kafka, f"{name}.dlq")
