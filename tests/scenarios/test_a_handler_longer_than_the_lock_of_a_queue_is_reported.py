@@ -87,3 +87,20 @@ def test_a_group_that_starts_elsewhere_than_the_settings_say_is_refused(kafka: T
 
     with pytest.raises(StartError, match=r"share.auto.offset.reset is latest.*--configure"):
         RunningApp(app).assemble()
+
+
+def test_a_group_of_plain_consumers_is_no_queue(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(), Client(kafka)
+    client.produce(name, [NewRecord(b"1")])
+    plain, queue, calls = app_for(kafka, name="both"), app_for(kafka, name="both"), list[bytes]()
+
+    @plain.consumer(name)
+    @queue.consumer(name, order="queue", configure_group=True)
+    def work(value: bytes) -> None:
+        calls.append(value)
+
+    with RunningApp(plain):
+        wait_until(lambda: calls, "it is a group")
+        with RunningApp(queue, code=1) as running:
+            wait_until(lambda: running.log.of("consumer_halted"), "it ends")
+    assert "give this consumer another one" in running.log.of("consumer_halted")[0].fields["reason"]

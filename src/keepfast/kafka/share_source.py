@@ -77,7 +77,7 @@ class ShareSource:
         try:
             found = list(self._open.poll(timeout_s))
         except CLIENT_ERRORS as error:
-            raise source_error("poll", error) from error
+            raise _not_polled(error) from error
         good: list[Message] = []
         for message in found:
             if message.error() is None:
@@ -240,3 +240,11 @@ class ShareSource:
 
 def _no_position(what: str, places: Sequence[TopicPartition]) -> SourceError:
     return SourceError(f"Cannot {what} {names_of(places)}: {NO_POSITION}.", fault=Fault.FATAL, code="QUEUE")
+
+
+def _not_polled(error: BaseException) -> SourceError:
+    found = source_error("poll", error)
+    if found.code != "GROUP_ID_NOT_FOUND":
+        return found
+    text = f"{found} It is a group of plain consumers, and cannot be that of a queue: give this consumer another one."
+    return SourceError(text, fault=found.fault, code=found.code)
