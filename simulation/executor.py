@@ -122,7 +122,7 @@ class SimExecutor:
         )
         self._sending: Handle | None = None
         self._handler_sink: HandlerSink | None = None
-        self._timed_out: list[int] = []  # calls that were given up
+        self._timed_out: list[tuple[int, Run]] = []  # calls that were given up
         if sink is not None and (setup.sends or setup.inbox):
             function = self._send_and_handle if setup.sends else self._write_and_handle
             shape = inspect_handler(function, context_type=Context, namespace={"SimTx": SimTx})
@@ -181,7 +181,7 @@ class SimExecutor:
             entry, now = attempt.entry, self._process.clock.monotonic()
             event = TimedOut if self._times_out else StaleGivenUp
             if self._times_out:
-                self._timed_out.append(attempt.call)
+                self._timed_out.append((attempt.call, run))
             self._process.trace.add(
                 event(now, self._process.name, entry.place, entry.offset, entry.number, attempt.call)
             )
@@ -235,12 +235,13 @@ class SimExecutor:
         """By runs that are out, and by records that timed out and have sent what is not answered yet: until then they
         are not judged, and count as in flight like all that wait for their sends.
         """
-        return len(self.out) + len(self._await_sends())
+        return len(self.out) + len(self.await_sends())
 
-    def _await_sends(self) -> list[int]:
+    def await_sends(self) -> list[Run]:
+        """Runs that were given up at a record that has sent what is not answered yet."""
         sink = self._handler_sink
-        self._timed_out = [call for call in self._timed_out if sink is not None and sink.unanswered[call]]
-        return self._timed_out
+        self._timed_out = [one for one in self._timed_out if sink is not None and sink.unanswered[one[0]]]
+        return [run for _, run in self._timed_out]
 
     def _note_full(self) -> None:
         if self.places_taken >= self._few:

@@ -15,13 +15,14 @@ from keepfast.core.sizing import FAST_WORKERS
 from keepfast.engine.control import ControlOrder
 from keepfast.engine.lifecycle import FINISH_MARGIN_S
 from keepfast.engine.mailbox import Release, Stop
+from keepfast.engine.parts import Ports, Workers
 from keepfast.engine.plan import Plan
 from keepfast.testing.fakes.acts import Ended, ReleaseSeen, StopRequested, StopSeen
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.source import FakeSource
 from keepfast.testing.fakes.world import FINISHED, Seat, World
-from keepfast.wiring.consumers import Ports, Workers, build_loop
+from keepfast.wiring.consumers import build_loop
 from simulation.discovery import REFRESH_S, SimDiscovery, appeared, existing
 from simulation.executor import SimExecutor
 from simulation.inboxed import SimDatabase

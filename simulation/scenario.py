@@ -88,7 +88,7 @@ class Scenario:
         self.outages = Outages(self.world, self.setup, self.workload, self.chaos, Random(seed * 13 + 7))
 
     def play(self) -> Outcome:
-        with _tuned(self.setup), _quiet():
+        with _tuned(self.setup), quiet():
             self.chaos.begin()
             self.outages.begin()
             self.disks.begin()
@@ -199,7 +199,7 @@ def _tuned(setup: Setup) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """A world of faults would fill the log with what it is made for."""
     log = logging.getLogger("keepfast")
     before = log.level

@@ -9,15 +9,30 @@ from keepfast.core.policies import CommitPolicy, RetryPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 from simulation.setup import Setup
 
+MAX_RECORDS = 150
 FAULTS = ("commits", "sends", "crash", "crash_soon", "evict", "freeze", "cut_off", "stop", "reads", "join", "leave")
 
 
 def transacting(setup: Setup, seed: int) -> Setup:
     """The last hundred of every thousand seeds. Chosen apart, and last: the other seeds stay what they are.
 
-    Nothing is dead-lettered in them: letters in transactions are not what the rules about letters look at.
+    In the last fifty of them, records are dead-lettered, and moved to retry topics.
     """
-    return transactional(setup, seed) if seed % 1000 >= 900 else setup
+    if seed % 1000 < 900:
+        return setup
+    setup = transactional(setup, seed)
+    return forwarding(setup, seed) if seed % 1000 >= 950 else setup
+
+
+def forwarding(setup: Setup, seed: int) -> Setup:
+    rng = Random(seed * 41 + 29)
+    return replace(
+        setup,
+        retry=RetryPolicy(max_retries=rng.choice((0, 1)), initial_delay_ms=20, max_delay_ms=100),
+        troubles=("flaky", "later", "reject", "doomed", "discard"),
+        tiers=rng.choice(((), (1,), (1, 2))),
+        records=min(setup.records, MAX_RECORDS),
+    )
 
 
 def transactional(setup: Setup, seed: int) -> Setup:

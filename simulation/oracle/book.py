@@ -61,6 +61,8 @@ class Book:
         self.given_up: set[int] = set()  # calls whose end is of no consequence
         self.busy: dict[tuple[str, Lane], int] = {}
         self.letters: dict[tuple[str, int], tuple[Epoch | None, Entry]] = {}
+        self.in_transaction: dict[int, Entry] = {}
+        """Letters and moves that are part of a commit, by their identity; `sink.sent` keeps them."""
         self.commits: dict[Key, Epoch | None] = {}
         self.stopping: dict[str, float] = {}
         self.active_at: dict[str, float] = {}
@@ -115,7 +117,7 @@ class Book:
 
     def letter(self, member: str, number: int) -> tuple[Outgoing, Entry]:
         outgoing = self.members[member].seat.sink.sent[number]
-        return outgoing, self._entry_of(member, outgoing)
+        return outgoing, self.in_transaction.get(id(outgoing)) or self._entry_of(member, outgoing)
 
     def handed(self, member: str, number: int) -> tuple[Outgoing, Entry]:
         """The same of a letter that went to the spool."""
@@ -390,7 +392,7 @@ class Book:
             return
         entry.terminal = entry.terminal or ("moved" if event.place.topic in self.tiers.topics else "dead-lettered")
         self.active_at[event.member] = event.at
-        if epoch is not None:
+        if epoch is not None and entry.number not in epoch.finished:
             self.finish(epoch, entry, event.at)
 
     def _stop_taken(self, event: acts.StopSeen) -> None:

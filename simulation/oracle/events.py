@@ -128,6 +128,10 @@ class EventRules:
         """The client handed a record to the loop."""
         self._records.given(epoch, entry)
 
+    def record_of(self, member: str, event: events.RecordEvent) -> Entry | None:
+        """The record that the event is about; where none is in a retry topic twice."""
+        return self._records.record_of(member, event)
+
     def seen(self, fact: trace.Fact) -> None:
         """A fact, before the book has it."""
         self._records.seen(fact)
@@ -385,7 +389,8 @@ class EventRules:
                 calls = [call for call in given_up if self._is_of(member, call)]
                 true = len(calls) >= self._setup.timeout.max_abandoned
             case name if name == STALE_RUN:
-                out = self._book.members[member].executor.out
+                executor = self._book.members[member].executor
+                out = (*executor.out, *executor.await_sends())
                 true = any(not part.partition.live for run in out for part in run.parts)
             case _:
                 true = False

@@ -200,8 +200,10 @@ class GuardRules:
         seen.ended.append((now, outage))
         while seen.ended[0][0] < now - breaker.window_s * SLACK - hung_s:
             seen.ended.popleft()
+        if not outage:
+            return
         recent = sum(outage for at, outage in seen.ended if at > now - breaker.window_s / SLACK)
-        if outage and recent >= max(breaker.failures, breaker.share * len(seen.ended)):
+        if recent >= max(breaker.failures, breaker.share * len(seen.ended)):
             seen.enough_at = min(seen.enough_at, now)
 
     def released(self, event: acts.ReleaseSeen) -> None:

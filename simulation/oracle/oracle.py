@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keepfast.core.events import Event
+from keepfast.core.events import DeadLettered, Event, Moved
 from keepfast.core.records import Message, TopicPartition
 from keepfast.telemetry.state import Problem, SeekResult
 from keepfast.testing.fakes import acts, trace
@@ -44,6 +44,7 @@ class Oracle:
 
     def __init__(self, world: World, setup: Setup, workload: Workload) -> None:
         self._world = world
+        self._setup = setup
         self._workload = workload
         self.violation: Violation | None = None
         self.seen_at = 0
@@ -166,6 +167,8 @@ class Oracle:
         """The loop has reported something."""
         if self.violation is None:
             try:
+                if isinstance(event, DeadLettered | Moved) and self._setup.once:
+                    self._transactions.claimed(member, event, self._events.record_of(member.name, event))
                 self._events.emitted(member.name, event, self._world.clock.monotonic())
             except Exception as error:  # noqa: BLE001 - the loop would continue and log it
                 self.blame("oracle", f"{type(error).__name__}: {error} about {event}")

@@ -261,6 +261,12 @@ class RecordEventRules:
                     if not entry.forged and (root.place.topic, root.place.partition, root.offset) == place:
                         yield self._seen(epoch), entry
 
+    def record_of(self, member: str, event: events.RecordEvent) -> Entry | None:
+        """Of those that the event may mean, one that is not reported as finished."""
+        place = RecordPlace(event.topic, event.partition, event.offset)
+        found = self._find(member, place, event.retry_topic)
+        return next((entry for seen, entry in found if entry.number in seen.unreported), None)
+
     def _match(
         self, member: str, event: events.RecordEvent, fits: Callable[[_Seen, Entry], object], fact: str
     ) -> tuple[_Seen, Entry] | None:
@@ -369,7 +375,7 @@ class RecordEventRules:
 
         def fits(seen: _Seen, entry: Entry) -> object:
             final = isinstance(seen.verdicts.get(entry.number), verdicts.DeadLetter) or self._has_twin(entry.number)
-            return final and letter in seen.acked.get(entry.number, ())
+            return final and (self._setup.once or letter in seen.acked.get(entry.number, ()))
 
         found = self._match(member, event, fits, "the broker has not acknowledged that letter")
         if found is not None:
@@ -388,7 +394,8 @@ class RecordEventRules:
 
         def fits(seen: _Seen, entry: Entry) -> object:
             verdict, places = seen.verdicts.get(entry.number), seen.acked.get(entry.number, ())
-            return isinstance(verdict, verdicts.Move) and any(topic == event.moved_to for topic, _, _ in places)
+            acked = self._setup.once or any(topic == event.moved_to for topic, _, _ in places)
+            return isinstance(verdict, verdicts.Move) and acked
 
         if tier is None or event.delay_s != tier.delay_s:
             self._blame("event", f"{member} reports {event}, and there is no such retry topic")

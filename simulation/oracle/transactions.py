@@ -1,13 +1,15 @@
 """The rule about transactions (P13): each output of a record is there once, none is of an attempt that failed, and
-none is missing when its record is committed.
+none is missing when its record is committed; and so are its dead letter and its copy in a retry topic.
 """
 
 from __future__ import annotations
 
-from keepfast.core.records import TopicPartition
+from keepfast.core.events import DeadLettered, Moved
+from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.sink import OUTPUT
+from simulation.member import Member
 from simulation.oracle.book import Book
 from simulation.oracle.cover import Cover
 from simulation.oracle.violation import Blame
@@ -26,12 +28,48 @@ class TransactionRules:
         self._numbers: dict[int, int] = {}  # call → its record
         self._outcomes: dict[int, str] = {}
         self._written: set[tuple[int, bytes]] = set()
+        self._claims: dict[int, tuple[str, int]] = {}
+        """Letters and moves of records that are finished: member and number, as in the trace."""
+        self._forwarded: set[int] = set()  # records that were dead-lettered or moved
+        if self._on:
+            broker.write_output = self._write
 
     def began(self, event: acts.HandlerBegan) -> None:
         self._numbers[event.call] = event.number
 
     def ended(self, event: acts.HandlerEnded) -> None:
         self._outcomes[event.call] = event.outcome
+
+    def claimed(self, member: Member, event: DeadLettered | Moved, entry: Entry | None) -> None:
+        """The loop calls a record finished that it has dead-lettered or moved: that must be part of its next commit."""
+        partition = member.loop.ownership.get(entry.place) if entry is not None else None
+        output = partition.outputs[-1] if partition is not None and partition.outputs else None
+        kind = "move" if isinstance(event, Moved) else "dead-letter"
+        if entry is None or output is None or output.kind != kind or id(output.outgoing) in self._claims:
+            self._blame("P13", f"{member.name} reports {event}, and its next commit has no such record")
+            return
+        self._book.in_transaction[id(output.outgoing)] = entry
+        number = member.seat.sink.send_in_transaction(output.outgoing)
+        self._claims[id(output.outgoing)] = member.name, number
+        epoch = self._book.epochs.get((member.name, entry.place))
+        if epoch is not None:
+            self._book.finish(epoch, entry, self._broker.clock.monotonic())
+
+    def _write(self, outgoing: Outgoing) -> None:
+        place, offset = self._broker.write(outgoing)
+        claim = self._claims.get(id(outgoing))
+        if claim is None:
+            if place.topic != OUTPUT:
+                self._blame("P13", f"{place} has a record at {offset} that nothing was reported of")
+            return
+        number = self._book.in_transaction[id(outgoing)].number
+        if number in self._forwarded:
+            self._blame("P13", f"record {number} was dead-lettered or moved before, and is in {place}, too")
+        self._forwarded.add(number)
+        self._broker.trace.fault("forwarded_in_a_transaction")
+        now = self._broker.clock.monotonic()
+        self._broker.trace.add(trace.LetterWritten(now, *claim, place, offset))
+        self._broker.trace.add(trace.LetterAcked(now, *claim, place, offset))
 
     def produced(self, event: trace.Produced) -> None:
         if not self._on or event.place.topic != OUTPUT:
@@ -53,7 +91,7 @@ class TransactionRules:
         return [
             f"output {value!r} of record {entry.number} is missing"
             for entry in self._book.entries
-            if self._is_committed(entry)
+            if entry.terminal == "handled" and entry.number not in self._forwarded and self._is_committed(entry)
             for value in outputs_of(entry)
             if (entry.number, value) not in self._written
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keepfast.core.batches import Batch
+from keepfast.core.runs import Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.batches import Batches
 from simulation.plants.plant import Patch, plant
@@ -56,3 +57,12 @@ def dead_letters_the_good_with_the_bad(patch: Patch) -> None:
 @plant
 def lets_lanes_go_on_before_what_was_done_of_them_is_committed(patch: Patch) -> None:
     patch.set(BatchLanes, "when_committed", lambda self, batch, then, now: then(now))
+
+
+@plant
+def judges_a_failure_of_records_that_are_no_longer_its_own(patch: Patch) -> None:
+    def may_judge(self: Batches, given: list[Run]) -> bool:
+        parts = given[0].batch.parts if given and given[0].batch is not None else given
+        return bool(before(self, parts))
+
+    before = patch.set(Batches, "_may_judge", may_judge)

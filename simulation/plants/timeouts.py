@@ -99,3 +99,9 @@ def gives_up_what_it_should_wait_for(patch: Patch) -> None:
         self._give_up(run, at, HandlerTimeout(self._policy.timeout_s or 0.0), now)
 
     patch.set(Overdue, "_overdue", overdue)
+
+
+@plant
+def takes_a_run_of_this_epoch_for_one_of_an_earlier_one(patch: Patch) -> None:
+    patch.set(Run, "stale_holders", lambda self: (self.failed_record or self,))
+    patch.set(Overdue, "_may_go_on_without", lambda *_: False)

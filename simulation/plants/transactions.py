@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from keepfast.core.records import Message, Output
@@ -10,6 +11,7 @@ from keepfast.core.runs import Partition, Run
 from keepfast.engine import calls
 from keepfast.engine.commits import Committer
 from keepfast.engine.context import BufferedSends
+from keepfast.engine.forwarding import Forwarder
 from keepfast.testing.fakes.membership import Membership
 from simulation.plants.plant import Patch, plant
 
@@ -74,5 +76,45 @@ def commits_outputs_of_records_that_are_not_finished(patch: Patch) -> None:
             if isinstance(run.sends, BufferedSends):
                 partition.outputs += [Output(outgoing) for _, outgoing in run.sends._sent]
         return before(self, partition)
+
+    before = patch.set(Committer, "_position", position)
+
+
+@plant
+def forgets_the_letters_of_a_transaction_that_was_aborted(patch: Patch) -> None:
+    def outputs_back(self: Partition, outputs: Sequence[Output]) -> None:
+        before(self, [output for output in outputs if not output.kind])
+
+    before = patch.set(Partition, "outputs_back", outputs_back)
+
+
+@plant
+def has_a_letter_in_its_transaction_twice(patch: Patch) -> None:
+    def add_output(self: Partition, output: Output) -> None:
+        if output.kind:
+            self.outputs.insert(0, output)
+        before(self, output)
+
+    before = patch.set(Partition, "add_output", add_output)
+
+
+@plant
+def publishes_letters_and_moves_apart_from_the_transaction(patch: Patch) -> None:
+    def init(self: Forwarder, *args: Any, **options: Any) -> None:
+        before(self, *args, **options | {"in_transaction": False})
+
+    before = patch.set(Forwarder, "__init__", init)
+
+
+@plant
+def has_letters_and_moves_in_the_transaction_after_that_of_their_record(patch: Patch) -> None:
+    def position(self: Committer, partition: Partition) -> Any:
+        later = [output for output in partition.outputs if output.kind]
+        partition.outputs = [output for output in partition.outputs if not output.kind]
+        found = before(self, partition)
+        if found is not None and found.outputs:
+            partition.outputs, found = [], replace(found, outputs=(*found.outputs, *self.__dict__.pop("later", ())))
+        self.__dict__["later"] = [*self.__dict__.get("later", ()), *later]
+        return found
 
     before = patch.set(Committer, "_position", position)

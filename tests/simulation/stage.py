@@ -12,7 +12,7 @@ from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes import acts
 from keepfast.testing.fakes.settings import WorldSettings
 from simulation.member import Member
-from simulation.scenario import Scenario, _quiet, _tuned
+from simulation.scenario import Scenario, _tuned, quiet
 from simulation.setup import setup_for
 from tests.support.waiting import wait_until
 
@@ -75,7 +75,7 @@ class Stage:
 
     def run(self, seconds: float) -> None:
         """Let so much time pass; nothing may be broken."""
-        with _tuned(self.scenario.setup), _quiet():
+        with _tuned(self.scenario.setup), quiet():
             self.world.run(seconds)
         assert not self.world.failures, self.world.failures
         assert self.oracle.violation is None, self.oracle.violation

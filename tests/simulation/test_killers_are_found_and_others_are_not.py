@@ -23,7 +23,7 @@ from keepfast.testing.fakes import acts, trace
 from simulation.member import Member
 from simulation.oracle.cover import Cover
 from simulation.oracle.letters import original
-from simulation.scenario import Scenario, _quiet
+from simulation.scenario import Scenario, quiet
 from simulation.setup import setup_for
 from simulation.workload import Entry
 
@@ -31,9 +31,9 @@ MOST = 3
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """The log of a world in which processes die all the time is of no use."""
-    with _quiet():
+    with quiet():
         yield
 
 

@@ -10,17 +10,20 @@ from keepfast.core.guards import StormPolicy
 from simulation.report import account
 from simulation.scenario import LEAST_EVENTS, Outcome, run_seed
 
-SEEDS = (*range(60), 78, 118, 131, 144, 154, 160, 190, 247, 310, 334, 792, 864, 884, 890, 900, 902, 903, 1335)
-SEEDS += (1354, 1403, 1420, 1750, 1773, 1840, 700575)
-"""The last ones have what is rare: batches and retry topics without an order, partitions that are added to a topic,
+LATER = (32, 50, 51, 53, *range(60, 300), 334, 685, 792, 864, 884, 1335, 1840, 700575)
+SEEDS = (*(seed for seed in range(60) if seed not in LATER), 78, 131, 144, 154, 160, 190, 247, 310, 890, 900, 902, 903)
+SEEDS += (956, 1354, 1403, 1420, 1438, 1750, 1773)
+"""What the planted bugs need, every kind of fault, and what costs little; the rest is in `LATER`.
+
+The last ones of both have what is rare: batches and retry topics without an order, partitions added to a topic,
 places that wait for the sends of handlers that were given up, a breaker that stays closed by the one success of its
 probe, a batch that kills twice beside a record that cannot be decoded, a letter that is shortened while a copy of its
 record is moved, a partition that gets its position only in a drain, a run of a topic that is gone when its process
-dies, and a probe that goes well after its partition was lost. And seeks: of a partition with suspects, with a batch
-that fails, while records arrive, and while the broker does not answer. 890 has an inbox, 900 to 903 have transactions.
+dies, a probe that goes well after its partition was lost, a place that a handler of a lost partition keeps until its
+sends are answered, and a batch of which only a record is left that cannot be decoded. And seeks: of a partition with
+suspects, with a batch that fails, while records arrive, and while the broker does not answer. 890 has an inbox, 900 to
+903 have transactions, 956 has letters and moves in them.
 """
-
-LATER = range(60, 300)
 
 FAULTS = {
     "batch_failed", "batch_failed_by_name", "broker_frozen", "client_session_timeout", "commit_applied_but_failed",
@@ -28,13 +31,13 @@ FAULTS = {
     "commit_refused_TOPIC_AUTHORIZATION_FAILED", "commit_refused_UNKNOWN_MEMBER_ID",
     "commit_refused_UNKNOWN_TOPIC_OR_PART", "commit_retry", "commit_unsent", "committed_read_failed", "compaction",
     "coordinator_frozen", "crash", "disk_full", "disk_sync_failed", "event_loop_blocked", "evicted_by_hand",
-    "evicted_fenced", "evicted_session", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers", "halt", "handler_stuck",
-    "handler_timed_out", "inbox_commit_lost", "inbox_commit_unknown", "killed_by_a_record", "moved_to_a_retry_topic",
-    "offset_gap", "partitions_added", "power_cut",
-    "rebalance", "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed", "send_refused",
-    "send_too_large", "send_written_but_failed", "sigterm", "stale_handler_given_up", "stop", "topic_id_behind",
-    "topic_appeared", "topic_ids_failed", "topic_recreated", "transaction_aborted", "transaction_unknown",
-    "worker_cancelled",
+    "evicted_fenced", "evicted_session", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers",
+    "forwarded_in_a_transaction", "halt", "handler_stuck", "handler_timed_out", "inbox_commit_lost",
+    "inbox_commit_unknown", "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added",
+    "power_cut", "rebalance", "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed",
+    "send_refused", "send_too_large", "send_written_but_failed", "sigterm", "stale_handler_given_up", "stop",
+    "topic_id_behind", "topic_appeared", "topic_ids_failed", "topic_recreated", "transaction_aborted",
+    "transaction_unknown", "worker_cancelled",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 
@@ -54,7 +57,7 @@ def test_no_promise_is_broken_in_any_seed(outcomes: list[Outcome]) -> None:
 
 @pytest.mark.long
 def test_nor_in_the_seeds_after_them() -> None:
-    assert_clean([run_seed(seed) for seed in LATER])
+    assert_clean([run_seed(seed) for seed in LATER if seed not in SEEDS])
 
 
 def assert_clean(outcomes: list[Outcome]) -> None:
