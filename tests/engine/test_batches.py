@@ -488,6 +488,21 @@ def test_a_batch_in_flight_over_a_revoked_and_a_kept_partition_counts_for_the_ke
     assert len(world.loop.in_flight) == 0
 
 
+def test_a_failure_of_which_only_records_of_a_lost_partition_can_be_the_cause_is_too_late() -> None:
+    world = World(refusing("0:0", error=lambda: Halt("stop everything")), size=3)
+    world.feed("aa", partition=0)
+    world.feed("x", partition=1, bad="x")
+    world.step()
+    world.step()
+    world.work()  # it has failed, and the loop does not know yet
+    world.loop.on_lost([world.places[0]])
+    world.play(steps=4)
+    assert world.calls == [["0:0", "0:1"]]
+    assert not world.loop.halted
+    assert world.dead_lettered == ["1:0"]
+    assert [world.committed(0), world.committed(1)] == [0, 1]
+
+
 def test_a_batch_that_has_not_begun_when_a_partition_goes_comes_back_for_the_others() -> None:
     world = World(fine, size=4, wait_s=0.1)
     world.feed("aa", partition=0)

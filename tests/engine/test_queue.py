@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import pytest
+
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import CommitFailed, Event, LockExpired
 from keepfast.core.policies import CommitPolicy, RetryPolicy
@@ -13,12 +15,15 @@ from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Run
 from keepfast.deadletters.publisher import Publisher
+from keepfast.engine import parts
 from keepfast.engine.calls import RecordCall
+from keepfast.engine.control import OF_PARTITIONS, QUEUE_REFUSES, Answer, ControlOrder, Verb
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Stop
 from keepfast.engine.plan import Plan
 from keepfast.engine.queue import LETTERS
 from keepfast.telemetry.metrics import Tally
+from keepfast.telemetry.state import CommandDone, Problem
 from tests.engine.world import TOPIC, Mailbox, Source, Workers
 from tests.support.fakes import FakeSink, ManualClock, hold
 from tests.support.messages import message
@@ -108,8 +113,9 @@ class QueueWorld:
         publisher = Publisher(
             self.sink, topics=plan.dead_letter_topics, partitions={"dlq": 1}, group="g", handler="h", app_version="0"
         )
-        ports: dict[str, Any] = {"source": self.source, "executor": self.workers, "mailbox": self.mailbox}
-        self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1), observers=(self.seen,))
+        ports: dict[str, Any] = {"source": self.source, "sink": self.sink, "clock": self.clock, "random": Random(1)}
+        workers = parts.Workers(self.workers, self.mailbox)
+        self.loop = Loop(plan, workers, parts.Ports(**ports, observers=(self.seen,)), publisher)
         self.loop.start()
         self._call, self._tally = RecordCall(self._handle), Tally()
 
@@ -221,3 +227,24 @@ def test_a_drain_finishes_what_runs_and_starts_nothing() -> None:
     world.play()
     assert world.loop.ending is not None
     assert (world.done, world.source.acknowledged, world.loop.ending.unfinished) == ([0], [0], 0)
+
+
+@pytest.mark.parametrize("verb", sorted(OF_PARTITIONS))
+def test_orders_for_a_partition_are_refused_with_the_reason(verb: Verb) -> None:
+    world, answers = QueueWorld(), list[Answer]()
+    world.mailbox.post(ControlOrder(verb=verb, answer=answers.append, topic=TOPIC, partition=0))
+    world.step()
+    assert answers == [Problem(error=QUEUE_REFUSES)]
+
+
+def test_the_whole_queue_is_paused_and_resumed() -> None:
+    world, answers = QueueWorld(), list[Answer]()
+    world.mailbox.post(ControlOrder(verb="pause", answer=answers.append))
+    world.step()
+    world.deliver(1)
+    world.play()
+    assert (world.done, len(world.source.deliveries)) == ([], 1), "nothing is acquired meanwhile"
+    world.mailbox.post(ControlOrder(verb="resume", answer=answers.append))
+    world.play()
+    assert world.done == [1]
+    assert [type(one) for one in answers] == [CommandDone, CommandDone]

@@ -13,6 +13,7 @@ from keepfast.core.ports import BEGINNING, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.loop import Loop
+from keepfast.engine.parts import Ports, Workers
 from keepfast.engine.plan import Plan
 from keepfast.engine.topic_ids import CONFIRM_S, TopicIdsAnswer
 from tests.engine.test_topic_ids import Asked
@@ -78,16 +79,9 @@ def loop_of(source: Positions, asked: Asked, clock: Stood, **options: Any) -> Lo
     plan = Plan(name="c", group="g", topics=("t",), topic_ids={"t": "A"}, **options)
     unused: Any = None
     client: Any = source
-    return Loop(
-        plan,
-        source=client,
-        executor=unused,
-        mailbox=ListMailbox(),
-        publisher=Publisher(unused, topics={}, partitions={}, group="g", handler="h", app_version=""),
-        clock=clock,
-        random=Random(0),
-        topic_ids=asked,
-    )
+    ports = Ports(source=client, sink=unused, clock=clock, random=Random(0), topic_ids=asked)
+    publisher = Publisher(unused, topics={}, partitions={}, group="g", handler="h", app_version="")
+    return Loop(plan, Workers(unused, ListMailbox()), ports, publisher)
 
 
 def reported(loop: Loop, clock: Stood, topic_id: str) -> None:

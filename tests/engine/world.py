@@ -16,6 +16,7 @@ from keepfast.core.records import Message, Record, TopicPartition
 from keepfast.core.runs import FilteredOut, Run, SelectedRecords
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
+from keepfast.engine import parts
 from keepfast.engine.calls import BatchCall, RecordCall
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.loop import Loop
@@ -223,8 +224,9 @@ class World:
         self._worker = (
             RecordCall(self._call_one) if plan.batch is None else BatchCall(self._call, self._decode, lane_of(order))
         )
-        ports: dict[str, Any] = {"source": self.source, "executor": self.workers, "mailbox": self.mailbox}
-        self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1), gate=gate)
+        ports: dict[str, Any] = {"source": self.source, "sink": self.sink, "clock": self.clock, "random": Random(1)}
+        workers = parts.Workers(self.workers, self.mailbox)
+        self.loop = Loop(plan, workers, parts.Ports(**ports, gate=gate or ExclusiveGate()), publisher)
         self.loop.start()
         self.places = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.source.found = {self.places[number]: metadata for number, metadata in (found or {}).items()}

@@ -10,7 +10,7 @@ import pytest
 from keepfast import App, Discard, Reject
 from keepfast.core.records import RecordPlace
 from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, ReplayPolicy, desk
-from keepfast.engine import outcomes, status
+from keepfast.engine import counts, outcomes
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
@@ -115,7 +115,7 @@ def test_the_first_replay_to_a_group_needs_no_restart(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the consumer starts, there is neither a desk nor a topic for replays."""
-    for place, name in ((outcomes, "SOON_S"), (status, "ASK_S"), (desk, "NOTICED_S"), (desk, "LETTERS_NOTICED_S")):
+    for place, name in ((outcomes, "SOON_S"), (counts, "ASK_S"), (desk, "NOTICED_S"), (desk, "LETTERS_NOTICED_S")):
         monkeypatch.setattr(place, name, 2.0)
     shop = Shop(kafka, topic, desk_topic=False)
     group = f"{shop.source}.group"

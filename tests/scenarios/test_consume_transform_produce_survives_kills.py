@@ -37,6 +37,13 @@ class Trio:
         settings = {"consumer.group_instance_id": f"m{number}"} if self._named else {}
         return self.scene.member(settings, app="once.py", variables=self._variables)
 
+    def settle(self) -> None:
+        """Until no partition changes hands: a name that comes back in between may leave partitions without an owner
+        (docs/known-gaps.md).
+        """
+        for member in self.members:
+            member.wait_assigned(PARTITIONS // 3)
+
     def kill(self, number: int) -> None:
         self.members[number].kill()
         self.members[number] = self._member(number)
@@ -74,6 +81,7 @@ def test_outputs_are_there_once_after_kills(kafka: TopicAdmin, topic: TopicFacto
     for number in range(3):
         send(scene, 400)
         wait_until(lambda number=number: len(outputs(kafka, output)) > number * 400, "they are at work")  # type: ignore[misc]
+        trio.settle()
         trio.kill(number)
     wait_until(lambda: len(outputs(kafka, output)) >= 1200, "all outputs are there")
     trio.stop()

@@ -52,10 +52,11 @@ def test_each_dead_letter_has_its_line_and_counts_of_retries_add_up(
 
     with running("run", "app:app", "--processes", "2", "--debug", cwd=tmp_path, printed=printed, **variables) as parent:
         wait_until(finished, "all are finished")
+        wait_until(lambda: owners(logged(printed)) == {0, 1}, "no member is still joining")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait() == 0
 
-    lines = [json.loads(line) for line in printed.read_text().splitlines() if line.startswith("{")]
+    lines = logged(printed)
     places = {(partition, offset) for partition in range(PARTITIONS) for offset in range(each)}
     letters = of(lines, "dead_lettered")
     assert sorted((one["partition"], one["offset"]) for one in letters) == sorted(
@@ -74,6 +75,15 @@ def test_each_dead_letter_has_its_line_and_counts_of_retries_add_up(
     assert {line["process"] for line in ours} == {0, 1}
     assert of(lines, "dead_lettering")[0]["traceback"][-1] == "ValueError: no stock of item 17, password=[masked]"
     assert "hunter2" not in printed.read_text()
+
+
+def logged(printed: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+
+
+def owners(lines: list[dict[str, Any]]) -> set[int]:
+    """The processes that have got a partition."""
+    return {line["process"] for line in of(lines, "partitions_assigned") if line["partitions"]}
 
 
 def of(lines: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from keepfast import BreakerPolicy, Context, Reject, RetryPolicy
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.engine import status
+from keepfast.engine import counts, status
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -31,8 +31,8 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000, "unsafe_timi
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shown is up to a second old otherwise."""
     monkeypatch.setattr(status, "POLL_INTERVAL_S", 0.1)
-    monkeypatch.setattr(status, "ASK_S", 0.2)
-    monkeypatch.setattr(status, "AGAIN_S", 0.2)
+    monkeypatch.setattr(counts, "ASK_S", 0.2)
+    monkeypatch.setattr(counts, "AGAIN_S", 0.2)
 
 
 def statuses(web: Web) -> tuple[int, int, int, int]:

@@ -1,4 +1,6 @@
-"""P1-P6: three members, one of which joins or leaves every 2 s for a minute, while there is always work in flight."""
+"""P1-P6: three members, one of which joins or leaves every 2 s for a minute (with `make test`: half of one), while
+there is always work in flight.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ from tests.scenarios.conftest import MakeScene
 from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.thorough import THOROUGH
 from tests.support.waiting import wait_until
 
 PARTITIONS, KEYS, PLACES = 6, 12, 3
-EVERY_S, FOR_S = 2.0, 60.0
+EVERY_S, FOR_S = 2.0, 60.0 if THOROUGH else 30.0
 RECORDS_A_TICK, HANDLER_S = 120, 0.1  # half of what all keys together can take
 
 

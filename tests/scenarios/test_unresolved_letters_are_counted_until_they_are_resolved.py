@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from keepfast import App, Reject
 from keepfast.desk import CaseFilter, Desk, DeskOptions, ReplayPolicy
 from keepfast.desk import desk as desk_module
-from keepfast.engine import status
+from keepfast.engine import counts
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
@@ -37,7 +37,7 @@ def unresolved(group: str) -> list[tuple[str, float]]:
 def test_unresolved_letters_are_counted_until_they_are_resolved(
     kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "ASK_S", 1.0)
+    monkeypatch.setattr(counts, "ASK_S", 1.0)
     for name in ("NOTICED_S", "LETTERS_NOTICED_S"):  # the consumer has known the desk's topic from its start
         monkeypatch.setattr(desk_module, name, 0.0)
     source, dlq, desk_topic = topic(partitions=2), topic(suffix=".dlq"), topic(suffix=".desk")

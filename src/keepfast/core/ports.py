@@ -5,7 +5,7 @@ Each protocol has one conformance suite (`tests/conformance`), run against the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
@@ -207,6 +207,20 @@ class Spool(Protocol):
     def has(self, outgoing: Outgoing) -> bool:
         """Whether this letter (or a copy of it) is kept, or was sent on not long ago. Never blocks."""
         ...
+
+
+AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]
+"""Asks for the next offset to be written of each: returns at once, and answers at most once, from any thread."""
+
+AskDepths = Callable[[Mapping[str, int], Callable[[Mapping[str, int | None]], None]], None]
+"""Asks for the records in each of these topics, given with the number of their partitions: returns at once, and answers
+at most once, from any thread. None: there is no such topic. Left out: it is not known.
+"""
+
+AskExisting = Callable[[Collection[str], Callable[[Mapping[str, bool]], None]], None]
+"""Asks which of these topics exist: returns at once, and answers at most once, from any thread; names of which that is
+not known are left out.
+"""
 
 
 class TopicIds(Protocol):

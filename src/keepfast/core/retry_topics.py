@@ -30,6 +30,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, ClassVar, Final
 
 from keepfast.core.checks import shown
@@ -203,6 +204,7 @@ def digits(value: bytes | None, high: int = MAX_LONG) -> int | None:
     return whole(int(value), high)
 
 
+@lru_cache(maxsize=256)
 def topic(name: str) -> str | None:
     """A name that Kafka would allow."""
     return None if topic_problem(name) else name

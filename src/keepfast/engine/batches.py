@@ -128,7 +128,7 @@ class Batches:
         members = list(batch.members())
         given = range(len(members)) if batch.given is None else batch.given
         bad |= {members[index]: error for index, error in batch.bad.items()}
-        if failure is None or not self._may_judge(batch):
+        if failure is None or not self._may_judge([members[index][0] for index in given]):
             return verdicts.Done()
         if len(given) == 1:  # it must be this one
             bad[members[given[0]]] = named_in(failure, 1).get(0, failure)
@@ -143,8 +143,9 @@ class Batches:
             return verdicts.Done()
         return verdict
 
-    def _may_judge(self, batch: Batch) -> bool:
-        return DRAIN not in self._holds and any(self._ownership.is_current(part.partition) for part in batch.parts)
+    def _may_judge(self, given: list[Run]) -> bool:
+        """`given`: the part of each record that was handed over. If none of them is still ours, the failure is late."""
+        return DRAIN not in self._holds and any(self._ownership.is_current(part.partition) for part in given)
 
     def _continue(self, batch: Batch, verdict: Verdict, bad: Bad, now: float) -> None:
         """Continue with what is left of it."""

@@ -17,7 +17,7 @@ from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.policies import CommitPolicy
 from keepfast.core.ports import BEGINNING, CommitOutcome, Position, Source
 from keepfast.core.records import Output, TopicPartition
-from keepfast.core.runs import Partition
+from keepfast.core.runs import FailedRecord, Partition
 from keepfast.engine.events import Events
 from keepfast.engine.forwarding import SendInstead, after_failure
 from keepfast.engine.plan import Plan
@@ -186,6 +186,11 @@ class Committer:
             self._lanes.ready(partition)  # its window may have moved: others need not wait for the answer
         else:
             self._lanes.release(holder)
+
+    def finished_failed(self, failed_record: FailedRecord) -> None:
+        """A record that failed before reached its terminal fact."""
+        failed_record.partition.finish_failed(failed_record)
+        self.finished(failed_record.partition, failed_record, 1)
 
     def mark_dirty(self, partition: Partition) -> None:
         """Commit this partition's position although nothing of it was finished."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from keepfast.classify.classification import Classification
 from keepfast.core.errors import error_type
+from keepfast.core.ports import AskDepths
 from keepfast.core.records import Message, read_headers
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.runs import FailedRecord
@@ -212,3 +213,35 @@ def exemplar_of(message: Message, value: float, wall_s: float) -> Exemplar | Non
     """The record as an example of what is counted; None without a trace."""
     trace = trace_id(ours.last(read_headers(message), ours.TRACEPARENT))
     return Exemplar(trace, value, wall_s) if trace else None
+
+
+ASK_S, AGAIN_S = 30.0, 5.0
+"""How often the depth of dead-letter topics is asked for; the latter while one does not exist."""
+
+
+class LetterDepths:
+    """How many letters the dead-letter topics of a consumer hold, and whether these topics exist: asked for now and
+    then, so that it is known before the next letter has to go there. `partitions`: the topics, and how many each has.
+    """
+
+    def __init__(self, asks: AskDepths, partitions: Mapping[str, int]) -> None:
+        self._asks = asks
+        self._partitions = partitions
+        self._asked_at = float("-inf")
+        self._found: Mapping[str, int | None] = {}
+
+    def has_some(self) -> bool:
+        """Whether there is a letter, as of the last answer."""
+        return any(self._found.values())
+
+    def look(self, now: float) -> dict[str, int | None]:
+        """As of the last answer."""
+        every_s = AGAIN_S if None in self._found.values() else ASK_S
+        if self._partitions and now - self._asked_at >= every_s:
+            self._asked_at = now
+            self._asks(dict(self._partitions), self._answered)  # the mapping may grow
+        return dict(self._found)
+
+    def _answered(self, depths: Mapping[str, int | None]) -> None:
+        """From any thread: replaced as a whole."""
+        self._found = {**self._found, **depths}

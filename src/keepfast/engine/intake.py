@@ -107,7 +107,7 @@ class Intake:
 
     def poll(self, now: float, timeout_s: float) -> bool:
         """Take what is there; wait up to timeout_s for something if nothing is. Whether records arrived."""
-        self._mind_the_marks(now)
+        self._check_marks(now)
         if timeout_s > 0:
             self._polled_at = now + timeout_s
             message = self._source.poll(timeout_s)
@@ -140,12 +140,12 @@ class Intake:
 
     def serve(self, now: float, timeout_s: float) -> bool:
         """Wait for the answer to a commit, however full the buffers are. Whether a record arrived: one at most."""
-        self._mind_the_marks(now)
+        self._check_marks(now)
         self._polled_at = now
         return self.serve_on(timeout_s)
 
     def serve_on(self, timeout_s: float) -> bool:
-        """As `serve`, a moment after it: the marks have been minded."""
+        """As `serve`, right after it: the marks are not checked again."""
         message = self._source.poll(timeout_s)
         if message is not None:
             self._route([message])
@@ -247,7 +247,7 @@ class Intake:
             and partition.held_bytes <= self._policy.low_bytes
         )
 
-    def _mind_the_marks(self, now: float) -> None:
+    def _check_marks(self, now: float) -> None:
         for place, partition in list(self._full.items()):
             if self._is_low(partition):
                 del self._full[place]

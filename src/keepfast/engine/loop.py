@@ -2,89 +2,50 @@
 
 `step` is one turn: take in results, carry out what is due, commit, start what may start, poll. It never blocks for
 longer than its timeout, whatever handlers, letters, commits or the broker do.
-
-What may start now, and where it runs: on workers, or on the thread that drives the loop.
-
-What the client complains about, in the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from logging import WARNING
-from random import Random
-from typing import cast
 
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Observer, Revoked
-from keepfast.core.lanes import Lanes
-from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, QueueSource, Source, TopicIds
+from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Revoked
+from keepfast.core.ports import CommitOutcome
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord, InFlight, Run
-from keepfast.core.sizing import Sizer
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.batch_lanes import lanes_of
-from keepfast.engine.batches import batches_of
-from keepfast.engine.commits import Committer
 from keepfast.engine.control import ControlOrder, Operator
-from keepfast.engine.counts import Counts
-from keepfast.engine.crash_guard import ExclusiveGate, Probation
-from keepfast.engine.events import Events, run_finished
-from keepfast.engine.failures import Failures
-from keepfast.engine.flight_recorder import FlightRecorder
+from keepfast.engine.events import run_finished
 from keepfast.engine.forwarding import Settled
-from keepfast.engine.guards import Guards, Holds
-from keepfast.engine.intake import Intake
 from keepfast.engine.mailbox import DRAIN, Ending, HaltApp, Release, Stop
-from keepfast.engine.outcomes import AskExisting, OutcomeReporter, OutcomeSettled
-from keepfast.engine.ownership import Ownership
-from keepfast.engine.parts import LoopParts
+from keepfast.engine.outcomes import OutcomeSettled
+from keepfast.engine.parts import LoopParts, Ports, Workers, parts_of
 from keepfast.engine.plan import Plan
-from keepfast.engine.queue import Acknowledger, Deliveries, Locks
-from keepfast.engine.rebalance import Assignment, Handover, NoPosition
+from keepfast.engine.rebalance import NoPosition
 from keepfast.engine.seeks import Seeks
 from keepfast.engine.shutdown import Shutdown
-from keepfast.engine.status import ASSIGNED, LOST, REVOKED, AskEnds, LetterDepths, LoopStatus
-from keepfast.engine.subscription import Discover, Subscription, TopicsFound
-from keepfast.engine.timeouts import Overdue
-from keepfast.engine.topic_ids import Identities, TopicIdsAnswer
-from keepfast.engine.workers import Inline
-from keepfast.telemetry.event_log import EventLog
+from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
+from keepfast.engine.subscription import TopicsFound
+from keepfast.engine.topic_ids import TopicIdsAnswer
 from keepfast.telemetry.logs import get_logger
 
 
 class Starter:
-    """Owner: the loop thread."""
+    """Starts what may start, on workers or on the thread that drives the loop. Owner: the loop thread."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        lanes: Lanes,
-        failures: Failures,
-        guards: Guards,
-        executor: Executor,
-        *,
-        in_flight: InFlight,
-        probation: Probation,
-        clock: Clock,
-        inline: Inline | None,
-    ) -> None:
-        self._lanes = lanes
-        self._failures = failures
-        self._guards = guards
-        self._probation = probation
-        self._executor = executor
-        self._clock = clock
-        self._inline = inline
+    def __init__(self, parts: LoopParts) -> None:
+        self._lanes = parts.lanes
+        self._failures = parts.failures
+        self._guards = parts.guards
+        self._probation = parts.probation
+        self._executor = parts.workers.executor
+        self._inline = parts.workers.inline
+        self._clock = parts.ports.clock
         self._kept: list[Run] = []  # for this very thread, last one first
-        self.sizer = Sizer(
-            capacity=plan.capacity,
-            consecutive=plan.order == "partition",
-            one_by_one=plan.one_by_one,
-            may_inline=inline is not None,
-        )
-        self.in_flight = in_flight
+        self.sizer = parts.sizer
+        self.in_flight = parts.in_flight
 
     def start(self, now: float, *, keep: bool) -> None:
         """Start what may start. With `keep`, runs of a fast handler are kept for `walk_kept`."""
@@ -133,7 +94,7 @@ log = get_logger("keepfast.loop")
 
 
 def log_client_error(consumer: str, error: SourceError, now: float) -> None:
-    """A sample of them: a broker that is down is reported twenty times a second."""
+    """Logs a sample: a broker that is down is reported twenty times a second."""
     log.sampled(
         WARNING,
         "client_error",
@@ -154,191 +115,47 @@ REPLY_TIMEOUT_S, LATE_S, LATE_ANSWER_S = 100e-6, 5e-3, 1e-3
 cannot wait in the client: because results may come, or because the client has records for which there is no room.
 """
 
-IDLE_S = 0.1
-"""Longest wait in the client when nothing is going on."""
-
 COMMIT, ABANDONED = "commit", "abandoned"
 
 
 class Loop:
     """See the module. Implements `core.ports.Listener`; all of it runs on one thread."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        source: Source,
-        executor: Executor,
-        mailbox: Mailbox,
-        publisher: Publisher,
-        clock: Clock,
-        random: Random,
-        inline: Inline | None = None,
-        gate: ExclusiveGate | None = None,
-        topic_ids: TopicIds | None = None,
-        discover: Discover | None = None,
-        recorder: FlightRecorder | None = None,
-        ask_ends: AskEnds | None = None,
-        ask_existing: AskExisting | None = None,
-        letters: LetterDepths | None = None,
-        idle_s: float = IDLE_S,
-        observers: Sequence[Observer] = (),
-    ) -> None:
-        # long: every part of the loop is made here, once
+    def __init__(self, plan: Plan, workers: Workers, ports: Ports, publisher: Publisher) -> None:
         self.plan = plan
-        self._source = source
-        self._mailbox = mailbox
-        self._clock = clock
-        self._idle_limit_s = idle_s
-        self.events = events = Events(plan.name, plan.group, (EventLog(plan.record_log), *observers))
-        self.lanes = lanes_of(plan, clock)
-        self.ownership = Ownership()
-        self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic(), events)
-        self.subscription = Subscription(plan, discover, mailbox, clock.monotonic(), events)
-        self._resubscribes = False
-        queue = cast(QueueSource, source) if plan.lock_s is not None else None
-        self.committer = (
-            Committer(source, self.lanes, plan, self.identities.ids, events)
-            if queue is None
-            else Acknowledger(queue, self.lanes, plan, self.identities.ids, events)
-        )
-        self.outcomes = OutcomeReporter(
-            plan.group,
-            plan.desk_topic,
-            send=publisher.send,
-            ask=ask_existing,
-            has_letters=letters.has_some if letters is not None else lambda: False,
-            sources=lambda: self.subscription.topics,
-            mailbox=mailbox,
-            clock=clock,
-            finished=self.committer.mark_dirty,
-        )
-        self.holds = Holds(clock, events)
-        self.in_flight = InFlight()
-        about = self.ownership, self.lanes, plan, clock
-        at_end = self.committer.reached_end
-        self.intake = (
-            Intake(source, *about, outcomes=self.outcomes, at_end=at_end)
-            if queue is None
-            else Deliveries(
-                queue, *about, outcomes=self.outcomes, at_end=at_end, holds=self.holds, in_flight=self.in_flight
-            )
-        )
-        self.guards = Guards(plan, self.lanes, self.holds, self.in_flight, events)
-        self.counts = Counts(plan.topics, plan.tiers)
-        self.failures = Failures(
-            plan,
-            publisher,
-            mailbox,
-            clock,
-            random,
-            guards=self.guards,
-            finished=self._failed_finished,
-            halt=self.holds.halt,
-            counts=self.counts,
-            events=events,
-        )
-        self.probation = Probation(
-            plan,
-            self.lanes,
-            failures=self.failures,
-            committer=self.committer,
-            guards=self.guards,
-            in_flight=self.in_flight,
-            gate=gate or ExclusiveGate(),
-            recorder=recorder,
-            events=events,
-        )
-        self.assignment = Assignment(
-            source,
-            self.ownership,
-            self.committer,
-            plan,
-            probation=self.probation,
-            identities=self.identities,
-            events=events,
-        )
-        self.handover = Handover(
-            source,
-            self.ownership,
-            self.lanes,
-            failures=self.failures,
-            committer=self.committer,
-            intake=self.intake,
-            events=events,
-        )
-        self.locks: Locks | None = None
-        if queue is not None and plan.lock_s is not None and isinstance(self.intake, Deliveries):
-            self.locks = Locks(
-                plan.lock_s,
-                queue,
-                self.intake,
-                self.ownership,
-                self.handover,
-                committer=self.committer,
-                failures=self.failures,
-                holds=self.holds,
-                events=events,
-            )
-        self.starter = Starter(
-            plan,
-            self.lanes,
-            self.failures,
-            self.guards,
-            executor,
-            in_flight=self.in_flight,
-            probation=self.probation,
-            clock=clock,
-            inline=inline,
-        )
-        self.sizer = self.starter.sizer
+        self._source = ports.source
+        self._mailbox = workers.mailbox
+        self._clock = ports.clock
+        self._idle_limit_s = ports.idle_s
         self._walked = False  # in this turn, on this thread: so there may be more to start
-        self.overdue = Overdue(
-            plan,
-            executor,
-            self.lanes,
-            self.committer,
-            mailbox=mailbox,
-            in_flight=self.in_flight,
-            sizer=self.sizer,
-            returned=self._returned,
-            events=events,
-        )
-        self.batches = batches_of(
-            plan,
-            self.lanes,
-            self.ownership,
-            self.committer,
-            self.failures,
-            guards=self.guards,
-            holds=self.holds,
-            counts=self.counts,
-            events=events,
-        )
-        parts = LoopParts(
-            plan=plan,
-            lanes=self.lanes,
-            ownership=self.ownership,
-            in_flight=self.in_flight,
-            committer=self.committer,
-            intake=self.intake,
-            holds=self.holds,
-            guards=self.guards,
-            failures=self.failures,
-            counts=self.counts,
-            probation=self.probation,
-            assignment=self.assignment,
-            handover=self.handover,
-            overdue=self.overdue,
-            locks=self.locks,
-            subscription=self.subscription,
-            events=events,
-        )
+        self._resubscribes = False
+        parts = parts_of(plan, workers, ports, publisher, self._returned)
+        self.events = parts.events
+        self.lanes = parts.lanes
+        self.ownership = parts.ownership
+        self.identities = parts.identities
+        self.subscription = parts.subscription
+        self.committer = parts.committer
+        self.outcomes = parts.outcomes
+        self.intake = parts.intake
+        self.holds = parts.holds
+        self.in_flight = parts.in_flight
+        self.guards = parts.guards
+        self.counts = parts.counts
+        self.failures = parts.failures
+        self.probation = parts.probation
+        self.assignment = parts.assignment
+        self.handover = parts.handover
+        self.locks = parts.locks
+        self.sizer = parts.sizer
+        self.overdue = parts.overdue
+        self.batches = parts.batches
+        self.starter = Starter(parts)
         self.shutdown = Shutdown(parts)
-        self.status = LoopStatus(parts, self.shutdown, source, clock, ask_ends=ask_ends, letters=letters)
-        self.seeks = Seeks(parts, source)
+        self.status = LoopStatus(parts, self.shutdown)
+        self.seeks = Seeks(parts)
         self.operator = Operator(parts, self.seeks, self.status.look)
-        self._reports_runs = events.wants_runs
+        self._reports_runs = parts.events.wants_runs
 
     @property
     def processed(self) -> int:
@@ -550,7 +367,7 @@ class Loop:
             if self._reports_runs:
                 self.events.emit(run_finished(self.events, run, 0, 1))
             self.failures.recovered(failed_record)
-            self._failed_finished(failed_record)
+            self.committer.finished_failed(failed_record)
             if run.outputs:
                 failed_record.partition.take_outputs(run, run.messages)
         elif run.failure is not None and not failed_record.partition.closing and DRAIN not in self.holds:
@@ -561,11 +378,7 @@ class Loop:
             self.failures.run_again(failed_record)
         run.failure = None
 
-    def _failed_finished(self, failed_record: FailedRecord) -> None:
-        failed_record.partition.finish_failed(failed_record)
-        self.committer.finished(failed_record.partition, failed_record, 1)
-
-    # -- the client's word (core.ports.Listener)
+    # -- callbacks of the client (core.ports.Listener)
 
     def on_assigned(self, places: Sequence[TopicPartition]) -> None:
         now = self._clock.monotonic()

@@ -13,7 +13,6 @@ from keepfast.engine.counts import Labelled, TopicCounts
 from keepfast.engine.hooks import HookCounts
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
-from keepfast.engine.queue import Deliveries
 from keepfast.telemetry import catalogue as cat
 from keepfast.telemetry.metrics import BOUNDS_S, Buckets, Exemplar, Metric, MetricFamily, Sample, Tallies
 from keepfast.telemetry.state import ConsumerState
@@ -128,8 +127,8 @@ def _totals(loop: Loop) -> Iterator[MetricFamily]:
         (cat.MOVE_FAILURES, loop.failures.forwarder.failures["move"]),
         (cat.OUTCOMES_LOST, loop.outcomes.lost),
     ]
-    if loop.locks is not None and isinstance(loop.intake, Deliveries):
-        plain += [(cat.LOCKS_EXPIRED, loop.locks.expired), (cat.REDELIVERED, loop.intake.redelivered)]
+    if loop.locks is not None:
+        plain += [(cat.LOCKS_EXPIRED, loop.locks.expired), (cat.REDELIVERED, loop.locks.redelivered)]
     for metric, value in plain:
         yield MetricFamily.of(metric, [Sample((group,), value)])
 

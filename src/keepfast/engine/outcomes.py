@@ -14,7 +14,7 @@ from typing import Final
 
 from keepfast.core.errors import SinkError
 from keepfast.core.names import topic_problem
-from keepfast.core.ports import Clock, Mailbox
+from keepfast.core.ports import AskExisting, Clock, Mailbox
 from keepfast.core.records import Message, Outgoing, Receipt, read_headers
 from keepfast.core.replays import OutcomeKind, ReplayMark, is_replayed, outcome_record, replay_topic
 from keepfast.core.retry_topics import source_of
@@ -32,10 +32,6 @@ SOON_S: Final = 5.0
 FILTERED: Final = "FILTERED"
 
 Send = Callable[[Outgoing, Callable[[Receipt | SinkError], None]], None]
-AskExisting = Callable[[Collection[str], Callable[[Mapping[str, bool]], None]], None]
-"""Asks which of these topics exist: returns at once, and answers at most once, from any thread; names of which that is
-not known are left out.
-"""
 
 
 @dataclass(slots=True, eq=False)

@@ -65,8 +65,13 @@ class Deliveries(Intake):
         self.polled = False
         self.redelivered = 0
 
-    has_backlog = False
-    has_room = True
+    @property
+    def has_backlog(self) -> bool:
+        return False
+
+    @property
+    def has_room(self) -> bool:
+        return True
 
     def poll(self, now: float, timeout_s: float) -> bool:  # noqa: ARG002 - as of any intake
         if self.closed or self._holds or len(self._out) >= self._capacity:
@@ -183,6 +188,16 @@ class Locks:
         self._events = events
         self._publishing: set[FailedRecord] = set()
         self.expired = 0
+
+    @property
+    def has_polled(self) -> bool:
+        """Whether records were asked for."""
+        return self._deliveries.polled
+
+    @property
+    def redelivered(self) -> int:
+        """Records that had been delivered before, since the start. Any thread may read."""
+        return self._deliveries.redelivered
 
     def step(self, now: float) -> None:
         if now - self._deliveries.acquired_at >= self.lock_s:

@@ -256,7 +256,7 @@ class Assignment:
         self._identities.step(now)
 
     def handles_error(self, error: SourceError, place: TopicPartition | None, now: float) -> bool:
-        """The client complains. Whether that is about a position, so that it is seen to at the next step."""
+        """The client reported an error. Returns whether it is about a position: then the next step handles it."""
         if error.fault in (Fault.OUT_OF_RANGE, Fault.MISSING):
             self._identities.suspect(now)
         if error.fault is not Fault.OUT_OF_RANGE or place is None:

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from keepfast.core.errors import SourceError
 from keepfast.core.events import Sought
-from keepfast.core.ports import BEGINNING, Source
+from keepfast.core.ports import BEGINNING
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition
 from keepfast.engine.mailbox import DRAIN
@@ -50,9 +50,9 @@ class _Seek:
 class Seeks:
     """The seeks under way, at most one for each partition. Each is answered once, on the loop's thread."""
 
-    def __init__(self, parts: LoopParts, source: Source) -> None:
+    def __init__(self, parts: LoopParts) -> None:
         self._parts = parts
-        self._source = source
+        self._source = parts.ports.source
         self.under_way: dict[TopicPartition, _Seek] = {}
 
     def plan(self, place: TopicPartition, to: SeekTarget) -> SeekResult | Problem:

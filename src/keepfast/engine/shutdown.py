@@ -15,7 +15,7 @@ log = get_logger("keepfast.loop")
 REPORT_S = 5.0
 
 
-LAST_WORDS_S = 1.0
+LEAVE_TIMEOUT_S = 1.0
 """For leaving the group when a consumer ends before its deadline."""
 
 
@@ -41,7 +41,7 @@ class Shutdown:
 
     def end(self, ending: Ending, now: float) -> None:
         """It is over; little time is left to leave the group."""
-        self.deadline = min(self.deadline, now + LAST_WORDS_S)
+        self.deadline = min(self.deadline, now + LEAVE_TIMEOUT_S)
         self.ending = ending
         self._parts.probation.leave()
 

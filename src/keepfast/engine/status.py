@@ -3,66 +3,26 @@
 Counters are integers that others read a little late. Everything else is a `ConsumerState` that is made new at each look
 and replaced as a whole: the threads that serve health and metrics never touch what the loop works on, and never wait
 for it.
-
-How many letters the dead-letter topics of a consumer hold, and whether these topics are there: asked for now and
-then, so that it is known before the next letter has to go there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import Clock, Source
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.counts import exemplar_of
 from keepfast.engine.forwarding import ForwardingStatus
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.parts import LoopParts
-from keepfast.engine.queue import Deliveries
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.timeouts import STALE_RUN
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.state import ConsumerState, GuardState, Hold, PartitionState, Phase, QueueState, Refused
-
-ASK_S, AGAIN_S = 30.0, 5.0
-"""How often; the latter while one is not there."""
-
-AskDepths = Callable[[Mapping[str, int], Callable[[Mapping[str, int | None]], None]], None]
-"""Asks for the records in each of these topics, given with the number of their partitions: returns at once, and answers
-at most once, from any thread. None: there is no such topic. Left out: it is not known.
-"""
-
-
-class LetterDepths:
-    """Owner: the loop thread. `partitions`: the dead-letter topics, and how many each has."""
-
-    def __init__(self, asks: AskDepths, partitions: Mapping[str, int]) -> None:
-        self._asks = asks
-        self._partitions = partitions
-        self._asked_at = float("-inf")
-        self._found: Mapping[str, int | None] = {}
-
-    def has_some(self) -> bool:
-        """Whether there is a letter, as of the last answer."""
-        return any(self._found.values())
-
-    def look(self, now: float) -> dict[str, int | None]:
-        """As of the last answer."""
-        every_s = AGAIN_S if None in self._found.values() else ASK_S
-        if self._partitions and now - self._asked_at >= every_s:
-            self._asked_at = now
-            self._asks(dict(self._partitions), self._answered)  # the mapping may grow
-        return dict(self._found)
-
-    def _answered(self, depths: Mapping[str, int | None]) -> None:
-        """From any thread: replaced as a whole."""
-        self._found = {**self._found, **depths}
-
 
 log = get_logger("keepfast.loop")
 
@@ -75,8 +35,8 @@ MAX_TURN_S: Final = 30.0
 STUCK_S: Final = 60.0
 """A partition of which nothing finishes for so long, while its lag grows, is stuck."""
 AWAY_S: Final = 45.0
-"""So long after the client's last complaint the brokers count as away, unless something came from them since: it
-repeats a complaint that still holds within this time.
+"""So long after the last error of the client the brokers count as unreachable, unless something came from them since.
+The client repeats an error that persists within this time.
 """
 REMIND_S: Final = 10.0
 """How often a wait for the first partitions is logged."""
@@ -86,8 +46,6 @@ WAITING_HINT: Final = (
     " process gets its own back at once, except on the embedded broker. Of more members than partitions some have none"
 )
 ASK_ENDS_S: Final = 10.0
-AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]
-"""Asks for the next offset to be written of each: returns at once, and answers at most once, from any thread."""
 ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
 
 
@@ -103,27 +61,15 @@ class _Progress:
 
 
 class LoopStatus:
-    """`turned_at`: when the last turn began, by the loop's clock. `state`: what was seen at the last look.
+    """`turned_at`: when the last turn began, by the loop's clock. `state`: what was seen at the last look."""
 
-    `ask_ends` knows the ends of partitions that are not fetched, `letters` how full the dead-letter topics are.
-    """
-
-    def __init__(
-        self,
-        parts: LoopParts,
-        shutdown: Shutdown,
-        source: Source,
-        clock: Clock,
-        *,
-        ask_ends: AskEnds | None,
-        letters: LetterDepths | None,
-    ) -> None:
+    def __init__(self, parts: LoopParts, shutdown: Shutdown) -> None:
         self._parts = parts
         self._shutdown = shutdown
-        self._source = source
-        self._clock = clock
-        self._asks = ask_ends
-        self._letters = letters
+        self._source = parts.ports.source
+        self._clock = parts.ports.clock
+        self._ask_ends = parts.ports.ask_ends
+        self._letters = parts.letters
         self._counts = parts.counts
         self._look_at = float("-inf")
         self.sample_at = float("-inf")
@@ -133,7 +79,7 @@ class LoopStatus:
         self._reached = 0
         self._ask_ends_at = float("-inf")
         self._answered_ends: Mapping[TopicPartition, int] = {}
-        self._began = self._reminded_at = self.turned_at = clock.monotonic()
+        self._began = self._reminded_at = self.turned_at = self._clock.monotonic()
         self.looked_at = self.turned_at
         self.member = self.lost = False
         self.rebalances = {ASSIGNED: 0, REVOKED: 0, LOST: 0}
@@ -171,7 +117,7 @@ class LoopStatus:
         self.member, self.lost = what != LOST, what == LOST
 
     def client_error(self, error: SourceError, now: float) -> None:
-        """The client complains."""
+        """The client reported an error."""
         if error.fault is Fault.RETRY:
             self._brokers, self._away_at, self._reached = str(error), now, self._heard_from_brokers()
 
@@ -268,15 +214,15 @@ class LoopStatus:
             return "halted"
         if DRAIN in holds:
             return "draining"
-        if isinstance(self._parts.intake, Deliveries):
-            return "running" if self._parts.intake.polled else "starting"
+        if self._parts.locks is not None:
+            return "running" if self._parts.locks.has_polled else "starting"
         return "running" if self.rebalances[ASSIGNED] or self._parts.subscription.waits else "starting"
 
     def _queue(self) -> QueueState | None:
-        parts, locks = self._parts, self._parts.locks
-        if locks is None or not isinstance(parts.intake, Deliveries):
+        locks = self._parts.locks
+        if locks is None:
             return None
-        return QueueState(lock_s=locks.lock_s, redelivered=parts.intake.redelivered, locks_expired=locks.expired)
+        return QueueState(lock_s=locks.lock_s, redelivered=locks.redelivered, locks_expired=locks.expired)
 
     def _guards(self) -> GuardState:
         status = self._parts.guards.status()
@@ -307,9 +253,9 @@ class LoopStatus:
         paused = [partition.place for partition in owned if partition.pauses]
         if not paused:
             return ends
-        if self._asks is not None and now >= self._ask_ends_at:
+        if self._ask_ends is not None and now >= self._ask_ends_at:
             self._ask_ends_at = now + ASK_ENDS_S
-            self._asks(paused, self._answered)
+            self._ask_ends(paused, self._answered)
         known = self._answered_ends
         return ends | {place: max(known[place], ends.get(place, 0)) for place in paused if place in known}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka import ConsumerGroupType, KafkaError, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
     AdminClient,
     AlterConfigOpType,
@@ -47,6 +47,7 @@ EMBEDDED_CLUSTER = "mockCluster"
 
 _LOCAL = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d+\Z")
 _SILENT = ("_TIMED_OUT", "_TRANSPORT")
+_PLAIN_GROUPS = (ConsumerGroupType.CLASSIC, ConsumerGroupType.CONSUMER)
 _UNSUPPORTED = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
 
 
@@ -147,7 +148,7 @@ class KafkaAdmin:
     def ask_ends(
         self, places: Sequence[TopicPartition], on_answer: Callable[[Mapping[TopicPartition, int]], None]
     ) -> None:
-        """Implements `engine.status.AskEnds`; any thread. Never blocks, never raises. `on_answer` is called at most
+        """Implements `core.ports.AskEnds`; any thread. Never blocks, never raises. `on_answer` is called at most
         once, on the client's own thread, with the ends that were returned.
         """
 
@@ -167,7 +168,7 @@ class KafkaAdmin:
             return
 
     def ask_depths(self, partitions: Mapping[str, int], on_answer: Callable[[Mapping[str, int | None]], None]) -> None:
-        """Implements `engine.status.AskDepths`; any thread. Never blocks, never raises. `on_answer` is called on the
+        """Implements `core.ports.AskDepths`; any thread. Never blocks, never raises. `on_answer` is called on the
         client's own thread.
         """
         places = [ClientPlace(topic, number) for topic, count in partitions.items() for number in range(count)]
@@ -254,6 +255,14 @@ class KafkaAdmin:
             if inner is not None and inner.name() in _UNSUPPORTED:
                 return {}
             raise source_error(f"describe the configuration of group {group}", error) from error
+
+    def is_plain_group(self, group: str, timeout_s: float) -> bool:
+        """Whether there is a group of plain consumers of this name, with members or without. Raises SourceError."""
+        try:
+            listed = _wait(self._client.list_consumer_groups(request_timeout=timeout_s), timeout_s).valid
+        except CLIENT_ERRORS as error:
+            raise source_error("list the consumer groups", error) from error
+        return any(one.group_id == group and one.type in _PLAIN_GROUPS for one in listed)
 
     def configure_group(self, group: str, config: Mapping[str, str], timeout_s: float) -> None:
         """Change these, and wait until the broker shows them. Raises SourceError."""

@@ -28,26 +28,38 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 from keepfast.kafka.places import ClientPlace, names_of
+from keepfast.kafka.source import ListeningSource, opened
 
 _log = logging.getLogger("keepfast.kafka.source")
 
 NO_POSITION = "a queue has no assignments and no positions"
+PLAIN_GROUP = "It is a group of plain consumers, and cannot be that of a queue: give this consumer another one."
 UNACKNOWLEDGED = SourceError("The consumer closed before it was answered.", fault=Fault.RETRY, code="CLOSED")
 
 
-class ShareSource:
-    """Implements `core.ports.QueueSource`. Owner: the loop's thread, from `subscribe` to `close`."""
+class ShareSource(ListeningSource):
+    """Implements `core.ports.QueueSource`. Owner: the loop's thread, from `subscribe` to `close`.
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    `connect` makes the client from its properties; `sleep` lets time pass.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        *,
+        connect: Callable[[dict[str, Any]], ShareConsumer] = ShareConsumer,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        super().__init__()
         self._properties = dict(properties)
+        self._connect = connect
+        self._sleep = sleep
         self._client: ShareConsumer | None = None
-        self._registered: Listener | None = None
         self._locked: dict[TopicPartition, set[int]] = {}  # handed out and not acknowledged
         self._acquired: list[Message] = []  # and not handed out yet
         self._sent: dict[TopicPartition, Position] = {}  # acknowledged, and not answered yet
         self._confirmed: list[Position] = []
         self._failed: list[tuple[Position, SourceError]] = []
-        self._listener_error: BaseException | None = None
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -57,7 +69,7 @@ class ShareSource:
         try:
             if self._client is None:
                 properties = {**self._properties, "error_cb": self._on_error, "logger": LOGGER}
-                self._client = ShareConsumer(properties)
+                self._client = self._connect(properties)
                 self._client.set_acknowledgement_commit_callback(self._on_acknowledged)
         except CLIENT_ERRORS as error:
             raise config_error("share consumer", error) from error
@@ -77,7 +89,8 @@ class ShareSource:
         try:
             found = list(self._open.poll(timeout_s))
         except CLIENT_ERRORS as error:
-            raise _not_polled(error) from error
+            self._not_polled(error, timeout_s)
+            return None
         good: list[Message] = []
         for message in found:
             if message.error() is None:
@@ -101,15 +114,24 @@ class ShareSource:
                 self._open.commit_async()
         self._before()
         if timeout_s > 0:
-            time.sleep(timeout_s)
+            self._sleep(timeout_s)
         return 0.0
 
     def _before(self) -> None:
         """Report what could not be sent, and raise an exception of the listener."""
         self._answer()
-        if self._listener_error is not None:
-            error, self._listener_error = self._listener_error, None
-            raise error
+        self._raise_listener_error()
+
+    def _not_polled(self, error: Exception, timeout_s: float) -> None:
+        """What passes by itself is reported, and the next poll tries again. Raises SourceError for anything else."""
+        found = source_error("poll", error)
+        if found.code == "GROUP_ID_NOT_FOUND":
+            text = f"{found} {PLAIN_GROUP}"
+            raise SourceError(text, fault=found.fault, code=found.code) from error
+        if found.fault is not Fault.RETRY:
+            raise found from error
+        self._notify(self._listener.on_error, found, None)
+        self._sleep(timeout_s)
 
     def _report(self, message: confluent_kafka.Message) -> None:
         error = source_error(f"read {message.topic() or 'from the group'}", cast(KafkaError, message.error()))
@@ -188,12 +210,6 @@ class ShareSource:
     def _on_error(self, error: KafkaError) -> None:
         self._notify(self._listener.on_error, source_error("reach the brokers", error), None)
 
-    def _notify(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - at the client's edge: raised by the next call
-            self._listener_error = self._listener_error or error
-
     # -- what a queue does not have ----------------------------------------------------------------------------------
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
@@ -228,23 +244,8 @@ class ShareSource:
 
     @property
     def _open(self) -> ShareConsumer:
-        if self._client is None:
-            raise SourceError("The consumer is not open: subscribe first.", fault=Fault.FATAL, code="CLOSED")
-        return self._client
-
-    @property
-    def _listener(self) -> Listener:
-        assert self._registered is not None
-        return self._registered
+        return opened(self._client)
 
 
 def _no_position(what: str, places: Sequence[TopicPartition]) -> SourceError:
     return SourceError(f"Cannot {what} {names_of(places)}: {NO_POSITION}.", fault=Fault.FATAL, code="QUEUE")
-
-
-def _not_polled(error: BaseException) -> SourceError:
-    found = source_error("poll", error)
-    if found.code != "GROUP_ID_NOT_FOUND":
-        return found
-    text = f"{found} It is a group of plain consumers, and cannot be that of a queue: give this consumer another one."
-    return SourceError(text, fault=found.fault, code=found.code)

@@ -30,7 +30,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, cimpl
@@ -133,6 +133,43 @@ class OffsetQueries(ABC):
         return seen_ends_of(self._open, places)
 
 
+C = TypeVar("C")
+
+
+class ListeningSource:
+    """Base of the sources. The listener is called inside callbacks of the client, which must not raise: an exception of
+    the listener is raised by the next call of the source.
+    """
+
+    def __init__(self) -> None:
+        self._registered: Listener | None = None
+        self._listener_error: BaseException | None = None
+
+    @property
+    def _listener(self) -> Listener:
+        assert self._registered is not None
+        return self._registered
+
+    def _notify(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except BaseException as error:  # noqa: BLE001 - at the client's edge
+            self._listener_error = self._listener_error or error
+
+    def _raise_listener_error(self) -> None:
+        """The first exception since the last call, if there was one."""
+        if self._listener_error is not None:
+            error, self._listener_error = self._listener_error, None
+            raise error
+
+
+def opened(client: C | None) -> C:
+    """Raises SourceError if there is none."""
+    if client is None:
+        raise SourceError("The consumer is not open: subscribe first.", fault=Fault.FATAL, code="CLOSED")
+    return client
+
+
 _log = logging.getLogger("keepfast.kafka.source")
 _error_of = confluent_kafka.Message.error
 
@@ -162,7 +199,7 @@ def _yield_function() -> Callable[[None], None] | None:
     return cast(Callable[[None], None], function)
 
 
-class KafkaSource(OffsetQueries):
+class KafkaSource(ListeningSource, OffsetQueries):
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
     `properties` are the client's (see `config.source_properties`). `classic`: the properties to fall back to if the
@@ -175,6 +212,7 @@ class KafkaSource(OffsetQueries):
     """
 
     def __init__(self, properties: Mapping[str, Any], *, classic: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
         self._properties = dict(properties)
         self._classic = classic
         self._topics: list[str] = []
@@ -183,14 +221,12 @@ class KafkaSource(OffsetQueries):
         self._closing = False
         self._incremental = is_incremental(properties)
         self._client: Consumer | None = None
-        self._registered: Listener | None = None
         self._started: dict[TopicPartition, Position] = {}
         self._paused: set[TopicPartition] = set()
         self._stopped: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}  # reached in the last call, whose records the caller has by now
         self._requests = Requests()
         self._unsent: CommitOutcome | None = None
-        self._listener_error: BaseException | None = None
         self._read_back_at = 0.0
         self._wake = _yield_function()
         self._awaits_commit = False  # in `poll`, for the answer to a commit
@@ -275,9 +311,7 @@ class KafkaSource(OffsetQueries):
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
             self._notify(self._listener.on_committed, outcome)
-        if self._listener_error is not None:
-            error, self._listener_error = self._listener_error, None
-            raise error
+        self._raise_listener_error()
         if self._stopped:
             self._stopped.clear()
         if self._renew_at is not None and time.monotonic() >= self._renew_at:
@@ -558,19 +592,6 @@ class KafkaSource(OffsetQueries):
             return
         self._notify(self._listener.on_error, source_error("reach the brokers", error), None)
 
-    def _notify(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - at the client's edge: raised by the next poll or sweep
-            self._listener_error = self._listener_error or error
-
     @property
     def _open(self) -> Consumer:
-        if self._client is None:
-            raise SourceError("The consumer is not open: subscribe first.", fault=Fault.FATAL, code="CLOSED")
-        return self._client
-
-    @property
-    def _listener(self) -> Listener:
-        assert self._registered is not None
-        return self._registered
+        return opened(self._client)

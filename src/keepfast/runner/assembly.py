@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import Any
 
 from keepfast.core.errors import ConfigError, SourceError, StartError
 from keepfast.core.events import Observer
+from keepfast.core.policies import DeadLetterPolicy, RetryPolicy
 from keepfast.core.ports import Sink
 from keepfast.deadletters.letter import Letter
 from keepfast.engine.calls import record_call
@@ -19,6 +21,7 @@ from keepfast.engine.plan import Plan
 from keepfast.http.local_app import AppServer, LocalApp
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.adopted import close_consumer
+from keepfast.runner.checking import LoggerAdapter
 from keepfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
 from keepfast.runner.hooks import Deserialise, Hooks
 from keepfast.runner.publishing import DlqPublisher, HookPublisher, NoSink
@@ -41,21 +44,49 @@ class Blueprint:
 
     consumer_factory: Callable[[], Any]
     producer_factory: Callable[[], Any] | None
-    hooks: Callable[[Deserialise | None], Hooks]
-    """Makes the hooks for a consumer that deserialises values by itself, or for one that does not."""
-    message_factory: Callable[[Any], Any] | None
     process_message: Callable[[Any], Any]
+    message_factory: Callable[[Any], Any] | None
+    message_context: Callable[[Any], object] | None
+    rate_limit_min_delay_ms: Callable[[], float] | None
+    logger: logging.Logger | LoggerAdapter | None
     dlq_publisher: DlqPublisher | None
     name: str
-    handler: str
-    consumer: Mapping[str, Any]
-    """Settings of the consumer that were given as arguments."""
+    topics: Sequence[str] | None
+    group: str | None
+    concurrency: int
+    retry: RetryPolicy | None
+    dead_letter: DeadLetterPolicy | str | None
     settings: Mapping[str, Any]
     """Other settings in code, by section."""
     serves: bool = True
     """Whether health is served by us; where the user has a health server, ours has only a port for metrics."""
     noted: Callable[[Letter], None] | None = None
     """Called with every record that `dlq_publisher` has published; for tests."""
+
+    @property
+    def handler(self) -> str:
+        """Where the function that processes messages is defined, `module:name`."""
+        function = self.process_message
+        module = getattr(function, "__module__", None) or "unknown"
+        return f"{module}:{getattr(function, '__qualname__', type(function).__name__)}"
+
+    @property
+    def consumer(self) -> dict[str, Any]:
+        """Settings of the consumer that were given as arguments."""
+        names = ("topics", "group", "concurrency", "retry", "dead_letter")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def hooks(self, deserialise: Deserialise | None) -> Hooks:
+        """The user's functions; `deserialise` is the consumer's own, where it has one."""
+        return Hooks(
+            deserialise,
+            process_message=self.process_message,
+            message_factory=self.message_factory,
+            message_context=self.message_context,
+            rate_limit_min_delay_ms=self.rate_limit_min_delay_ms,
+            logger=self.logger,
+            one_at_a_time=self.concurrency == 1,
+        )
 
 
 def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: ExitStack) -> tuple[Assembly, LocalApp]:
@@ -162,18 +193,17 @@ def _connect(blueprint: Blueprint, made: MadeConsumer, spec: ConsumerSpec, setti
 def _settings(
     blueprint: Blueprint, made: MadeConsumer, *, environ: Mapping[str, str], cwd: Path, for_tests: bool = False
 ) -> Settings:
-    own, arguments = dict(made.tree.get("consumer", {})), dict(blueprint.consumer)
+    own, arguments = dict(made.tree.get("consumer", {})), blueprint.consumer
     if "group" in own and made.source is not None and arguments.get("group") not in (None, own["group"]):
         raise ConfigError(
             f"KafkaConsumerRunner: group is {arguments['group']!r}, but the consumer was made for {own['group']!r};"
             " leave group out."
         )
-    consumer = own | {name: value for name, value in arguments.items() if value is not None}
     spec = AppSpec(
         name=blueprint.name,
         settings={name: value for name, value in blueprint.settings.items() if name != "consumer"},
         consumers={blueprint.name: dict(blueprint.settings.get("consumer", {}))},
-        handed_over={"kafka": made.tree.get("kafka", {}), "consumers": {blueprint.name: consumer}},
+        handed_over={"kafka": made.tree.get("kafka", {}), "consumers": {blueprint.name: own | arguments}},
     )
     settings = load(spec, environ=environ, cwd=cwd, for_tests=for_tests)
     if settings.consumers[blueprint.name].pattern is not None:

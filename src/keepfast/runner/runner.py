@@ -7,15 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from keepfast.core.policies import DeadLetterPolicy
 from keepfast.http.local_app import LocalApp
 from keepfast.runner.assembly import Blueprint, assemble_runner, settings_of
 from keepfast.runner.checking import LoggerAdapter, refuse
-from keepfast.runner.hooks import Hooks
 from keepfast.runner.retry import policy_of
 from keepfast.settings import Settings
 from keepfast.telemetry.logs import get_logger
@@ -26,8 +24,17 @@ log = get_logger("keepfast.runner")
 
 M = TypeVar("M")
 
-LAST_WORDS_S = 1.0
+END_TIMEOUT_S = 1.0
 """For the hooks of the end when the deadline has passed: then the process ends, whatever they do."""
+
+
+class HooksAround(NamedTuple):
+    """What the user wants called before the first record and after the last."""
+
+    health_server_start: Callable[[], Any] | None
+    health_server_stop: Callable[[], Any] | None
+    running_flag_setter: Callable[[bool], Any] | None
+    cleanup_callback: Callable[[], Any] | None
 
 
 class KafkaConsumerRunner:
@@ -80,8 +87,6 @@ class KafkaConsumerRunner:
         dead_letter: DeadLetterPolicy | str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        # long: every hook by its name, in the signature and where it goes
-        must = {"consumer_factory": consumer_factory, "process_message": process_message}
         may = {
             "producer_factory": producer_factory,
             "message_factory": message_factory,
@@ -93,43 +98,31 @@ class KafkaConsumerRunner:
             "running_flag_setter": running_flag_setter,
             "cleanup_callback": cleanup_callback,
         }
-        refuse(must, may, logger)
+        refuse({"consumer_factory": consumer_factory, "process_message": process_message}, may, logger)
         self.hooks = frozenset(name for name, hook in may.items() if hook is not None)
         """Which of the optional ones there are, by name."""
         self.blueprint = Blueprint(
             consumer_factory=consumer_factory,
             producer_factory=producer_factory,
-            hooks=partial(
-                Hooks,
-                process_message=process_message,
-                message_factory=message_factory,
-                message_context=message_context,
-                rate_limit_min_delay_ms=rate_limit_min_delay_ms,
-                logger=logger,
-                one_at_a_time=concurrency == 1,
-            ),
-            message_factory=message_factory,
             process_message=process_message,
+            message_factory=message_factory,
+            message_context=message_context,
+            rate_limit_min_delay_ms=rate_limit_min_delay_ms,
+            logger=logger,
             dlq_publisher=dlq_publisher,
             name=name,
-            handler=_named(process_message),
-            consumer={
-                "topics": [topics] if isinstance(topics, str) else topics,
-                "group": group,
-                "concurrency": concurrency,
-                "retry": None if retry_config is None else policy_of(retry_config),
-                "dead_letter": dead_letter,
-            },
+            topics=[topics] if isinstance(topics, str) else topics,
+            group=group,
+            concurrency=concurrency,
+            retry=None if retry_config is None else policy_of(retry_config),
+            dead_letter=dead_letter,
             settings=settings or {},
             serves=health_server_start is None,
         )
-        self._health = health_server_start, health_server_stop
-        self._running_flag_setter = running_flag_setter
-        self._cleanup_callback = cleanup_callback
+        self._around = HooksAround(health_server_start, health_server_stop, running_flag_setter, cleanup_callback)
         self._lock = threading.Lock()  # guards the fields below
         self._at_end: list[tuple[str, Callable[[], Any]]] = []
-        self._assembly: Assembly | None = None
-        self._running: LocalApp | None = None
+        self._running: tuple[Assembly, LocalApp] | None = None
         self._stopped = False
 
     def run(self) -> int:
@@ -141,18 +134,18 @@ class KafkaConsumerRunner:
         cleanup_callback. What was not begun is not ended, but for cleanup_callback, which is called always. Raises
         ConfigError or StartError before anything has started.
         """
-        if self._cleanup_callback is not None:
-            self._at_end.append(("cleanup_callback", self._cleanup_callback))
+        if self._around.cleanup_callback is not None:
+            self._at_end.append(("cleanup_callback", self._around.cleanup_callback))
         try:
             with ExitStack() as server:
                 assembly, running = assemble_runner(self.blueprint, self._leave, server)
                 try:
                     self._begin()
                 except BaseException:
-                    assembly.close(LAST_WORDS_S)  # no loop has started, so none ends it
+                    assembly.close(END_TIMEOUT_S)  # no loop has started, so none ends it
                     raise
                 with self._lock:
-                    self._assembly, self._running = assembly, running
+                    self._running = assembly, running
                     if self._stopped:
                         assembly.stop()
                 code = assembly.run()
@@ -177,23 +170,22 @@ class KafkaConsumerRunner:
         """
         with self._lock:
             running = self._running
-        return "" if running is None else page(running)[0].decode()
+        return "" if running is None else page(running[1])[0].decode()
 
     def stop(self) -> None:
         """Ask for the end, as SIGTERM does, from any thread."""
         with self._lock:
             self._stopped = True
-            if self._assembly is not None:
-                self._assembly.stop()
+            if self._running is not None:
+                self._running[0].stop()
 
     def _begin(self) -> None:
-        start, stop = self._health
+        start, stop, setter, _ = self._around
         if stop is not None:
             self._at_end.append(("health_server_stop", stop))
         if start is not None:
             start()
-        if self._running_flag_setter is not None:
-            setter = self._running_flag_setter
+        if setter is not None:
             self._at_end.append(("running_flag_setter", lambda: setter(False)))
             setter(True)
 
@@ -214,10 +206,5 @@ class KafkaConsumerRunner:
         if code < 128:
             last = threading.Thread(target=self._finish, daemon=True)
             last.start()
-            last.join(LAST_WORDS_S)
+            last.join(END_TIMEOUT_S)
         os._exit(code)
-
-
-def _named(function: object) -> str:
-    module = getattr(function, "__module__", None) or "unknown"
-    return f"{module}:{getattr(function, '__qualname__', type(function).__name__)}"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from keepfast.core.errors import SourceError, SpoolError, StartError
 from keepfast.core.events import Observer
@@ -26,20 +26,19 @@ from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
 from keepfast.engine.hooks import EventHooks, Hook
 from keepfast.engine.lifecycle import Lifecycle, LoopThread, MissedDeadlines
+from keepfast.engine.parts import Ports
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
-from keepfast.kafka.bounded_source import BoundedSource
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.timeline import Timeline
 from keepfast.telemetry.tracing import Tracing, tracing_from
-from keepfast.wiring.clients import connection_of, share_source_of, source_of
+from keepfast.wiring.clients import BoundedSource, connection_of, share_source_of, source_of
 from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics_of, preflight
 from keepfast.wiring.consumers import (
     ConsumerSpec,
-    Ports,
     build_loop,
     coroutine_workers,
     plan_of,
@@ -100,6 +99,33 @@ def connect(
     return Clients(cluster=cluster, sink=KafkaSink(sink_properties(connection)), admin=admin)
 
 
+@dataclass(frozen=True, slots=True)
+class _RunningTopics:
+    """What looks after topics while consumers run."""
+
+    letters: LetterTopics
+    discovery: TopicDiscovery
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the consumers of an assembly share."""
+
+    settings: Settings
+    clients: Clients
+    events: HandlerLoop
+    hooks: EventHooks | None
+    timeline: Timeline
+    spool: SpoolService | None
+    topics: _RunningTopics | None
+    recorder: RecorderFile | None
+    tracing: Tracing | None
+
+    @property
+    def observers(self) -> list[Observer]:
+        return [self.timeline, *(one for one in (self.tracing, self.hooks) if one is not None)]
+
+
 class Assembly:
     """The consumers of an app, with everything that they share, from not yet started to closed.
 
@@ -108,29 +134,18 @@ class Assembly:
     """
 
     def __init__(
-        self,
-        threads: Sequence[LoopThread],
-        lifecycle: Lifecycle,
-        clients: Clients,
-        *,
-        events: HandlerLoop,
-        hooks: EventHooks | None,
-        timeline: Timeline,
-        missed_deadlines: int,
-        spool: SpoolService | None,
-        recorder: RecorderFile | None,
-        tracing: Tracing | None,
+        self, threads: Sequence[LoopThread], lifecycle: Lifecycle, shared: _Shared, *, missed_deadlines: int
     ) -> None:
         self.threads = threads
         self.lifecycle = lifecycle
-        self.clients = clients
-        self.events = events
-        self.hooks = hooks
-        self.timeline = timeline
         self.missed_deadlines = missed_deadlines
-        self.spool = spool
-        self._recorder = recorder
-        self._tracing = tracing
+        self.clients = shared.clients
+        self.events = shared.events
+        self.hooks = shared.hooks
+        self.timeline = shared.timeline
+        self.spool = shared.spool
+        self._recorder = shared.recorder
+        self._tracing = shared.tracing
 
     def start(self) -> None:
         """Every loop begins; returns at once."""
@@ -211,85 +226,62 @@ def assemble(
     get an event loop of their own. `reserved_s`, `leave` and `supervisor_stops`: see `Lifecycle`. `observers` get the
     events of all consumers, beside the log, tracing and `hooks`.
     """
-    # long: every part of an assembly is made here, once
     mask_with(settings.masking.rules)
-    tracing = tracing_from(settings)
     with ExitStack() as undo:
-        clients = connect()
-        undo.callback(clients.close, 0.0)
-        spool = _open_spool(settings, clients.sink, used=any(spec.publisher is None for spec in specs))
-        if spool is not None:
-            undo.callback(spool.close, 0.1)
-        recorder = _recorder(specs, settings)
-        if recorder is not None:
-            undo.callback(recorder.close, remove=True)
-        events = events or event_loop_thread()
-        running = EventHooks(hooks, events) if hooks else None
-        timeline = Timeline()
-        shared = _Shared(
-            settings,
-            clients,
-            events=events,
-            spool=spool,
-            topics=_running_topics(specs, settings, clients),
-            recorder=recorder,
-            tracing=tracing,
-            observers=[*observers, timeline, *(one for one in (tracing, running) if one is not None)],
-        )
-        threads = [_loop_thread(spec, shared) for spec in specs]
+        shared = _open(specs, settings, connect, undo, events=events or event_loop_thread(), hooks=hooks)
+        threads = [_loop_thread(spec, shared, observers) for spec in specs]
         undo.pop_all()
     missed = MissedDeadlines(settings.state.dir, settings.app.name)
     lifecycle = Lifecycle(
         threads,
         shutdown_timeout_s=settings.shutdown.timeout_s,
         reserved_s=reserved_s,
-        leave=recorder.leaving(leave) if recorder is not None else leave,
+        leave=shared.recorder.leaving(leave) if shared.recorder is not None else leave,
         supervisor_stops=supervisor_stops,
         missed=missed.note,
     )
-    return Assembly(
-        threads,
-        lifecycle,
+    return Assembly(threads, lifecycle, shared, missed_deadlines=missed.take())
+
+
+def _open(
+    specs: Sequence[ConsumerSpec],
+    settings: Settings,
+    connect: Callable[[], Clients],
+    undo: ExitStack,
+    *,
+    events: HandlerLoop,
+    hooks: Sequence[Hook],
+) -> _Shared:
+    """What has to be closed again, should a later step fail, is entered into `undo`."""
+    tracing = tracing_from(settings)
+    clients = connect()
+    undo.callback(clients.close, 0.0)
+    spool = _open_spool(settings, clients.sink, used=any(spec.publisher is None for spec in specs))
+    if spool is not None:
+        undo.callback(spool.close, 0.1)
+    recorder = _recorder(specs, settings)
+    if recorder is not None:
+        undo.callback(recorder.close, remove=True)
+    return _Shared(
+        settings,
         clients,
         events=events,
-        hooks=running,
-        timeline=timeline,
-        missed_deadlines=missed.take(),
+        hooks=EventHooks(hooks, events) if hooks else None,
+        timeline=Timeline(),
         spool=spool,
+        topics=_running_topics(specs, settings, clients),
         recorder=recorder,
         tracing=tracing,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RunningTopics:
-    """What looks after topics while consumers run."""
-
-    letters: LetterTopics
-    discovery: TopicDiscovery
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """What each consumer of an assembly is built with."""
-
-    settings: Settings
-    clients: Clients
-    events: HandlerLoop
-    spool: SpoolService | None
-    topics: _RunningTopics | None
-    recorder: RecorderFile | None
-    tracing: Tracing | None
-    observers: Sequence[Observer]
-
-
-def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
+def _loop_thread(spec: ConsumerSpec, shared: _Shared, observers: Sequence[Observer]) -> LoopThread:
     clients, recorder = shared.clients, shared.recorder
     cluster, admin, settings = clients.cluster, clients.admin, shared.settings
     plan = plan_of(spec, settings, cluster)
     source = spec.source or _source(spec, settings, cluster)
     ports = Ports(
-        source=source if spec.ends is None else BoundedSource(source, spec.ends),
+        source=source if spec.ends is None else cast(Source, BoundedSource(source, spec.ends)),
         sink=clients.sink,
         spool=shared.spool if spec.publisher is None else None,
         letter_topic_missing=shared.topics.letters.missing if shared.topics is not None else None,
@@ -300,7 +292,7 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
         ask_existing=admin.ask_existing if admin is not None else None,
         gate=GATE,
         recorder=recorder,
-        observers=shared.observers,
+        observers=[*observers, *shared.observers],
     )
     call: Any = spec.call(plan, clients.sink, shared.tracing)
     if spec.is_async:

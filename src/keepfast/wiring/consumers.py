@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from random import Random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from keepfast.classify.classification import BUILT_IN, RuleBook
-from keepfast.core.events import Observer
 from keepfast.core.guards import CallSpacing
 from keepfast.core.names import TopicParts
-from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
+from keepfast.core.ports import Sink, Source
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.schemas import SchemaRef
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.calls import AsyncCall, Call
-from keepfast.engine.clock import RealClock
-from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import FlightRecorder
-from keepfast.engine.loop import IDLE_S, Loop
+from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox
-from keepfast.engine.outcomes import AskExisting
+from keepfast.engine.parts import Ports, Workers
 from keepfast.engine.plan import Plan
-from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
-from keepfast.engine.subscription import Discover, growing
+from keepfast.engine.subscription import growing
 from keepfast.engine.workers import CoroutineExecutor, HandlerLoop, Inline, ThreadExecutor
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.event_log import RecordLog
-from keepfast.telemetry.metrics import Tallies
 from keepfast.telemetry.tracing import Tracing
 from keepfast.wiring.cluster import ClusterFacts
 
@@ -126,18 +120,6 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """What calls the handler, and the mailbox that its runs come back through. `inline` lets the loop's thread call a
-    fast handler itself. `tallies` are what the workers have counted so far.
-    """
-
-    executor: Executor
-    mailbox: Mailbox
-    inline: Inline | None = None
-    tallies: Callable[[], Sequence[Tallies]] = tuple
-
-
 def thread_workers(call: Call, plan: Plan, recorder: FlightRecorder | None) -> Workers:
     """Workers for a handler that is no coroutine. They note in `recorder` what they have in flight."""
     mailbox = QueueMailbox()
@@ -155,57 +137,10 @@ def coroutine_workers(call: AsyncCall, plan: Plan, events: HandlerLoop, recorder
     return Workers(executor, mailbox, tallies=lambda: executor.tallies)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """What a loop works with beside its plan and its workers: real, in memory or simulated.
-
-    Without `topic_ids`, `ask_ends` and `ask_depths`, the ids of topics, the ends of partitions that are not fetched and
-    the depth of dead-letter topics are unknown; without `discover`, topics that match a pattern later, and topics for
-    replays that appear later, are not read; without `ask_existing`, outcomes of replays are not reported.
-    `letter_topic_missing` is called, by any thread, with the name of a dead-letter topic that is gone; it never blocks.
-    `idle_s` is the longest wait in the client.
-    `observers` get the loop's events, beside the log.
-    """
-
-    source: Source
-    sink: Sink
-    clock: Clock = field(default_factory=RealClock)
-    random: Random = field(default_factory=Random)
-    spool: Spool | None = None
-    letter_topic_missing: Callable[[str], None] | None = None
-    topic_ids: TopicIds | None = None
-    discover: Discover | None = None
-    ask_ends: AskEnds | None = None
-    ask_depths: AskDepths | None = None
-    ask_existing: AskExisting | None = None
-    gate: ExclusiveGate = field(default_factory=ExclusiveGate)
-    recorder: FlightRecorder | None = None
-    observers: Sequence[Observer] = ()
-    idle_s: float = IDLE_S
-
-
 def build_loop(plan: Plan, workers: Workers, ports: Ports, publisher: Publisher | None = None) -> Loop:
     """The loop of a consumer, not started. `publisher` replaces the one that publishes letters as the plan says."""
     plan = growing(plan)
-    return Loop(
-        plan,
-        source=ports.source,
-        executor=workers.executor,
-        mailbox=workers.mailbox,
-        publisher=publisher or _publisher(plan, ports),
-        clock=ports.clock,
-        random=ports.random,
-        inline=workers.inline,
-        gate=ports.gate,
-        topic_ids=ports.topic_ids,
-        discover=ports.discover,
-        recorder=ports.recorder,
-        observers=ports.observers,
-        ask_ends=ports.ask_ends,
-        ask_existing=ports.ask_existing,
-        letters=LetterDepths(ports.ask_depths, plan.letter_partitions) if ports.ask_depths else None,
-        idle_s=ports.idle_s,
-    )
+    return Loop(plan, workers, ports, publisher or _publisher(plan, ports))
 
 
 def _publisher(plan: Plan, ports: Ports) -> Publisher:

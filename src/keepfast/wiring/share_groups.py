@@ -48,6 +48,11 @@ def group_config(admin: KafkaAdmin, own: ConsumerSettings) -> dict[str, str]:
     """The configuration of its share group, changed where that is asked for. Raises StartError."""
     try:
         config = admin.group_config(own.group, ASK_TIMEOUT_S)
+        if LOCK in config and admin.is_plain_group(own.group, ASK_TIMEOUT_S):
+            raise StartError(
+                f"{own.group} is a group of plain consumers, and cannot be that of the queue {own.name}: give this"
+                " consumer another one."
+            )
         wanted = differences(own, config)
         if LOCK in config and own.configure_group and wanted:
             admin.configure_group(own.group, wanted, ASK_TIMEOUT_S)

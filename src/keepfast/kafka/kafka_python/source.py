@@ -40,6 +40,7 @@ from keepfast.kafka.kafka_python.thread import (
     ThreadMessage,
 )
 from keepfast.kafka.places import names_of
+from keepfast.kafka.source import ListeningSource, opened
 
 
 class Backlog:
@@ -108,7 +109,7 @@ POLL_INTERVAL_S, LEAVE_TIMEOUT_S = 30.0, 5.0
 """How long topics are looked up before the group is joined, and how long leaving it may take."""
 
 
-class KafkaPythonSource:
+class KafkaPythonSource(ListeningSource):
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
     `client` is a KafkaConsumer that was not polled yet; from now on only this object may use it. Raises ConfigError if
@@ -116,10 +117,10 @@ class KafkaPythonSource:
     """
 
     def __init__(self, client: Any) -> None:
+        super().__init__()
         self.adopted: Adopted = adopt(client)
         self._client = client
         self._thread: ClientThread | None = None
-        self._registered: Listener | None = None
         self._started: dict[TopicPartition, Position] = {}
         self._backlog = Backlog()
         self._limit = BATCH
@@ -130,7 +131,6 @@ class KafkaPythonSource:
         self._member = ""
         self._request: CommitRequest | None = None
         self._unsent: CommitOutcome | None = None
-        self._listener_error: BaseException | None = None
         self._failed = False
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -192,9 +192,7 @@ class KafkaPythonSource:
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
             self._notify(self._listener.on_committed, outcome)
-        if self._listener_error is not None:
-            error, self._listener_error = self._listener_error, None
-            raise error
+        self._raise_listener_error()
         return answered
 
     def _handle(self, message: ThreadMessage) -> None:
@@ -427,19 +425,6 @@ class KafkaPythonSource:
         self._thread = None
         self._started.clear()
 
-    def _notify(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - at the client's edge: raised by the next poll or sweep
-            self._listener_error = self._listener_error or error
-
     @property
     def _open(self) -> ClientThread:
-        if self._thread is None:
-            raise SourceError("The consumer is not open: subscribe first.", fault=Fault.FATAL, code="CLOSED")
-        return self._thread
-
-    @property
-    def _listener(self) -> Listener:
-        assert self._registered is not None
-        return self._registered
+        return opened(self._thread)

@@ -217,13 +217,14 @@ class FakeBroker:
                 self.write_output(output.outgoing)
         return answers
 
-    def write(self, outgoing: Outgoing) -> None:
-        """Write an output of a transaction at once; `write_output` may be another function that does."""
+    def write(self, outgoing: Outgoing) -> tuple[TopicPartition, int]:
+        """Write an output of a transaction at once; `write_output` may be another function that does. Returns where."""
         count = self.partitions(outgoing.topic) or 0
         partition = outgoing.partition if outgoing.partition is not None else crc32(outgoing.key or b"") % count
         place = TopicPartition(outgoing.topic, partition)
         headers, at_ms = outgoing.headers, outgoing.timestamp_ms
-        self.produce(place, value=outgoing.value, key=outgoing.key, headers=headers, timestamp_ms=at_ms)
+        offset = self.produce(place, value=outgoing.value, key=outgoing.key, headers=headers, timestamp_ms=at_ms)
+        return place, offset
 
     def committed(self, group: Group, places: Sequence[TopicPartition]) -> Failure | list[CommittedOffset]:
         """Handle one OffsetFetch."""

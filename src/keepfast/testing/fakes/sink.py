@@ -45,6 +45,12 @@ class FakeSink:
         """Send from a background thread: the spool's."""
         self._send(outgoing, delivered, SpooledLetterSent)
 
+    def send_in_transaction(self, outgoing: Outgoing) -> int:
+        """It is part of the next commit, which writes it. Returns its number."""
+        self.sent.append(outgoing)
+        self._note(len(self.sent) - 1, LetterSent)
+        return len(self.sent) - 1
+
     def send_by_handler(self, outgoing: Outgoing, delivered: Delivery) -> None:
         """Send from the thread of a handler."""
         self._send(outgoing, delivered, HandlerSent)
@@ -55,8 +61,7 @@ class FakeSink:
         number = len(self.sent)
         self.sent.append(outgoing)
         self._waiting[number] = delivered
-        letter = next((value or b"" for name, value in outgoing.headers if name == "keepfast-letter-id"), b"")
-        self._broker.trace.add(event(self._now(), self._process.name, number, letter.decode()))
+        self._note(number, event)
         if self._closed:
             self._fail(number, Fault.FATAL, "_STATE")
         elif self._size(outgoing) > self._broker.settings.max_message_bytes:
@@ -71,6 +76,11 @@ class FakeSink:
             now = self._now()
             self._arrives_at = max(self._arrives_at, now + delay_s)
             self._broker.data.after(self._arrives_at - now, lambda: self._arrive(number, outgoing))
+
+    def _note(self, number: int, event: type[LetterSent | SpooledLetterSent | HandlerSent]) -> None:
+        headers = self.sent[number].headers
+        letter = next((value or b"" for name, value in headers if name == "keepfast-letter-id"), b"")
+        self._broker.trace.add(event(self._now(), self._process.name, number, letter.decode()))
 
     def close(self, timeout_s: float) -> None:
         self._process.enter()

@@ -25,7 +25,8 @@ from keepfast.core.ports import Delivery, Mailbox
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
 from keepfast.engine.hooks import Hook, report_failure
-from keepfast.engine.loop import IDLE_S, Loop
+from keepfast.engine.loop import Loop
+from keepfast.engine.parts import IDLE_S, Ports, Workers
 from keepfast.engine.plan import Plan
 from keepfast.engine.subscription import TopicsFound
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
@@ -37,7 +38,7 @@ from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
 from keepfast.testing.harness.event_recorder import EventRecorder
 from keepfast.testing.harness.tested import Tested
 from keepfast.wiring.cluster import letter_topics_of, preflight
-from keepfast.wiring.consumers import ConsumerSpec, Ports, Workers, build_loop, plan_of
+from keepfast.wiring.consumers import ConsumerSpec, build_loop, plan_of
 from keepfast.wiring.topic_discovery import TopicDiscovery, discovered, with_existing
 
 LONG_S = 1e9

@@ -22,7 +22,7 @@ from keepfast.core.records import Headers
 from keepfast.core.schemas import AnySchema, Protobuf
 from keepfast.deadletters.letter import Letter
 from keepfast.decode.annotation import members_of
-from keepfast.decode.schemas import is_message
+from keepfast.decode.protobuf import is_message
 from keepfast.decode.signature import handler_name, inspect_provider
 from keepfast.engine.context import to_bytes
 from keepfast.engine.hooks import Hook

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from keepfast.engine.status import AGAIN_S, ASK_S, LetterDepths
+from keepfast.engine.counts import AGAIN_S, ASK_S, LetterDepths
 
 
 def test_a_topic_that_is_not_there_is_asked_for_again_soon() -> None:
