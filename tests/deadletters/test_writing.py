@@ -33,6 +33,22 @@ def test_everything_written_is_read_back(one: Letter, form: LetterFormat) -> Non
 
 
 @settings(max_examples=examples(400))
+@given(one=letters, form=formats)
+def test_a_letter_of_a_known_cause_is_read_without_what_it_says_of_the_error(one: Letter, form: LetterFormat) -> None:
+    value, own = write(one, form)
+    record = filed(value, own, key=one.key)
+    whole, brief = read(record), read(record, diagnosed={one.fingerprint})
+    assert read(record, diagnosed={"another"}) == whole
+    assert (brief.identity, brief.record_identity, brief.headers) == (
+        whole.identity,
+        whole.record_identity,
+        whole.headers,
+    )
+    for name in ("id", "exact", "error_code", "fingerprint", "failed_at_ms", "group", "origin", "replay", "format"):
+        assert getattr(brief, name) == getattr(whole, name)
+    assert form == "headers" or (brief.error_message, brief.attempts, brief.stack_trace) == ("", (), "")
+
+
 @given(key=keys, value=values, own=headers, form=formats)
 @example(key=None, value=None, own=(("kafka_dlt-original-topic", b"mine"), ("traceparent", None)), form="headers")
 @example(key=b"", value=b"", own=(("", None), ("", b""), ("", b"\xff")), form="envelope")

@@ -133,10 +133,13 @@ def test_the_index_says_what_the_model_says_however_it_is_fed(
         *[fact for fact in facts[cut:] if isinstance(fact, Sent)],
     ]  # sends come before letters
     writer.add_facts(early, topic=DESK, topic_id="", ends={})
+    assert_counts_agree(index)
     letters = [stored("", 0, 0, 100), *(stored(run, known[run], at, at_ms) for at, (run, at_ms) in enumerate(again, 1))]
     for batch in (letters[:2], letters[2:], letters):  # what is read twice counts once
         writer.add_letters(batch, topic=DLQ, topic_id="", ends={0: 5})
+        assert_counts_agree(index)
     writer.add_facts(facts[cut:], topic=DESK, topic_id="", ends={})
+    assert_counts_agree(index)
     expected = state_of([LETTER, *(LetterFact(at_ms, run) for run, at_ms in again)], some, ends, one)
     found = index.history(CASE)
     assert found is not None
@@ -149,6 +152,17 @@ def test_the_index_says_what_the_model_says_however_it_is_fed(
     left = index.history(CASE)
     assert left is not None
     assert (left.case.state, left.sends) == (CaseState.OPEN, ())
+    writer.forget_below(DLQ, 0, 1)
+    assert_counts_agree(index)
+    writer.forget_topic(DLQ)
+    assert_counts_agree(index)
+
+
+def assert_counts_agree(index: Index) -> None:
+    """What is counted in parts, and what is counted case by case."""
+    each = CaseFilter(until_ms=2**60)
+    assert index.causes(CaseFilter(), now_ms=200) == index.causes(each, now_ms=200)
+    assert index.summary(CaseFilter()) == index.summary(each)
 
 
 def test_a_letter_that_names_a_send_that_is_not_known_is_a_case_of_its_own() -> None:

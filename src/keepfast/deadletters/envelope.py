@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args
+from collections.abc import Collection
+from typing import Any, Final, Literal, get_args
+
+import msgspec
 
 from keepfast.core.schemas import SchemaFormat, SchemaRef
 from keepfast.deadletters import checked, inline
@@ -24,6 +27,8 @@ from keepfast.deadletters.letter import (
 
 VERSION: Final = 1
 _MAX_RETRIES: Final = 2**31 - 1
+_BEGINNING: Final = b'{"version":1,"id":"'
+"""Of every letter that `write` makes."""
 
 
 def write(letter: Letter) -> bytes:
@@ -68,9 +73,19 @@ def is_envelope(fields: dict[str, Any]) -> bool:
     return "original_message" in fields and "error_type" in fields
 
 
-def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter:
-    """The fields of the letter, each validated by itself; missing and invalid ones are absent."""
+def letter_of(
+    fields: dict[str, Any],
+    key: Bytes,
+    headers: Headers,
+    form: Literal["envelope", "nested"] = "envelope",
+    *,
+    diagnosed: Collection[str] = (),
+) -> Letter:
+    """The fields of the letter, each validated by itself; missing and invalid ones are absent. `diagnosed`: see
+    `reading.read`.
+    """
     value, exact = inline.decode_value(fields)
+    fingerprint = _name(fields, "fingerprint")
     return Letter(
         topic=checked.topic(checked.text(fields.get("original_topic"), 1_000)),
         partition=checked.whole(fields.get("original_partition"), checked.MAX_PARTITION),
@@ -81,25 +96,79 @@ def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter
         value=value,
         headers=headers,
         exact=exact,
-        error_type=_name(fields, "error_type"),
-        error_class=_name(fields, "error_class"),
-        error_cause=_name(fields, "error_cause"),
-        error_message=checked.text(fields.get("error_message"), MAX_MESSAGE),
         error_code=_name(fields, "error_code"),
-        classification=_name(fields, "error_classification"),
-        reason=checked.text(fields.get("reason"), MAX_REASON),
-        fingerprint=_name(fields, "fingerprint"),
-        stack_trace=checked.text(fields.get("stack_trace"), MAX_STACK),
+        fingerprint=fingerprint,
         failed_at_ms=checked.instant_ms(fields.get("failed_at")),
-        retry_count=checked.whole(fields.get("retry_count"), _MAX_RETRIES) or 0,
-        attempts=attempts_of(fields.get("attempts")),
         group=checked.text(fields.get("consumer_group"), MAX_GROUP),
-        handler=_name(fields, "handler"),
-        app_version=_name(fields, "app_version"),
-        trace_id=_name(fields, "trace_id"),
-        schema=schema_of(fields.get("schema")),
+        format=form,
+        **({} if fingerprint and fingerprint in diagnosed else _diagnostics(fields)),
+    )
+
+
+class _Brief(msgspec.Struct):
+    """The fields of a letter of a known cause that matter, as `write` makes them."""
+
+    original_message: msgspec.Raw
+    original_encoding: Literal["json"]
+    error_code: str
+    fingerprint: str
+    failed_at: str | None
+    original_topic: str
+    original_partition: int
+    original_offset: int
+    original_timestamp: int | None
+    consumer_group: str
+    original_bytes: None = None
+
+
+_BRIEF: Final = msgspec.json.Decoder(_Brief)
+
+
+def brief_of(written: bytes, key: Bytes, headers: Headers, diagnosed: Collection[str]) -> Letter | None:
+    """The same as `letter_of` of a letter whose fingerprint is in `diagnosed`, in half the time; None if it cannot
+    tell: then `letter_of` does. The value is a part of the letter, byte for byte, because `write` writes compact JSON.
+    """
+    if not written.startswith(_BEGINNING):
+        return None
+    try:
+        found = _BRIEF.decode(written)
+    except (ValueError, RecursionError):
+        return None
+    if found.fingerprint not in diagnosed:
+        return None
+    return Letter(
+        topic=checked.topic(checked.text(found.original_topic, 1_000)),
+        partition=checked.whole(found.original_partition, checked.MAX_PARTITION),
+        offset=checked.whole(found.original_offset),
+        timestamp_ms=checked.whole(found.original_timestamp),
+        key=key,
+        value=bytes(found.original_message),
+        headers=headers,
+        error_code=checked.text(found.error_code, MAX_NAME),
+        fingerprint=found.fingerprint,
+        failed_at_ms=checked.instant_ms(found.failed_at),
+        group=checked.text(found.consumer_group, MAX_GROUP),
         format="envelope",
     )
+
+
+def _diagnostics(fields: dict[str, Any]) -> dict[str, Any]:
+    """What a letter says about the error, beside where and when."""
+    return {
+        "error_type": _name(fields, "error_type"),
+        "error_class": _name(fields, "error_class"),
+        "error_cause": _name(fields, "error_cause"),
+        "error_message": checked.text(fields.get("error_message"), MAX_MESSAGE),
+        "classification": _name(fields, "error_classification"),
+        "reason": checked.text(fields.get("reason"), MAX_REASON),
+        "stack_trace": checked.text(fields.get("stack_trace"), MAX_STACK),
+        "retry_count": checked.whole(fields.get("retry_count"), _MAX_RETRIES) or 0,
+        "attempts": attempts_of(fields.get("attempts")),
+        "handler": _name(fields, "handler"),
+        "app_version": _name(fields, "app_version"),
+        "trace_id": _name(fields, "trace_id"),
+        "schema": schema_of(fields.get("schema")),
+    }
 
 
 def schema_fields(schema: SchemaRef | None) -> dict[str, Any] | None:

@@ -93,7 +93,7 @@ def _not_json(constant: str) -> None:
 
 # Made once: `json.loads` and `json.dumps` make one for each call with options.
 _DECODER = json.JSONDecoder(parse_constant=_not_json)
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
 
 
 def _is_shallow(parsed: object) -> bool:

@@ -59,6 +59,8 @@ def origin_note(letter: Letter) -> Headers:
 
 def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
     """Read a letter with headers of `only_id`; None if it is not one."""
+    if not headers or headers[-1][0] not in (LETTER_ID, REPLAY, ORIGIN):
+        return None
     count = next((index for index, (name, _) in enumerate(headers) if is_ours(name)), len(headers))
     names = [name for name, _ in headers[count:] if name != ORIGIN]
     if names not in ([LETTER_ID], [LETTER_ID, REPLAY]):

@@ -10,10 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 """A database of another version is emptied."""
 BUSY_TIMEOUT_S: Final = 30.0
 CACHE_KIB: Final = 16 * 1024
+HOUR_MS: Final = 3_600_000
 _MANY: Final = 500
 _SCHEMA: Final = """
 CREATE TABLE positions(topic TEXT, partition INT, topic_id TEXT, next INT, PRIMARY KEY(topic, partition)) WITHOUT ROWID;
@@ -25,6 +26,16 @@ CREATE TABLE cases(id INTEGER PRIMARY KEY, name TEXT UNIQUE, dlq INT, grp INT, t
   facts INT DEFAULT 0, state INT DEFAULT 0, replays INT DEFAULT 0, failed_again INT DEFAULT 0, reported INT DEFAULT 1,
   exact INT DEFAULT 1, own INT DEFAULT 1);
 CREATE INDEX cases_by_time ON cases(last_ms, id);
+CREATE TABLE tallies(part INT, cause INT, dlq INT, grp INT, topic INT, code INT, state INT, hour INT, cases INT,
+  failed_again INT, first_ms INT, oldest_ms INT, last_ms INT, sample INT);
+CREATE INDEX tallies_by_part ON tallies(part);
+CREATE TABLE stale_tallies(part INTEGER PRIMARY KEY);
+CREATE TRIGGER case_changed AFTER UPDATE ON cases
+  WHEN NOT EXISTS (SELECT 1 FROM stale_tallies WHERE part = new.id >> 12)
+  BEGIN INSERT INTO stale_tallies VALUES(new.id >> 12); END;
+CREATE TRIGGER case_removed AFTER DELETE ON cases
+  WHEN NOT EXISTS (SELECT 1 FROM stale_tallies WHERE part = old.id >> 12)
+  BEGIN INSERT INTO stale_tallies VALUES(old.id >> 12); END;
 CREATE TABLE letters(dlq INT, partition INT, offset INT, case_id INT, at_ms INT, run TEXT,
   PRIMARY KEY(dlq, partition, offset)) WITHOUT ROWID;
 CREATE INDEX letters_of_case ON letters(case_id);
@@ -36,6 +47,12 @@ CREATE TABLE runs(run TEXT PRIMARY KEY, fact TEXT) WITHOUT ROWID;
 CREATE TABLE plans(run TEXT, number INT, fact TEXT, PRIMARY KEY(run, number)) WITHOUT ROWID;
 CREATE TABLE orders(run TEXT PRIMARY KEY, kind TEXT, by TEXT, at_ms INT) WITHOUT ROWID;
 """
+
+_TALLY: Final = f"""
+INSERT INTO tallies SELECT id >> 12, cause, dlq, grp, topic, code, state, last_ms / {HOUR_MS}, count(*),
+  sum(failed_again > 0), min(first_ms), min(last_ms), max(last_ms), max(id)
+FROM cases WHERE letters > 0 AND id BETWEEN ? << 12 AND (? << 12) + 4095 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+"""  # noqa: S608 - a number of ours
 
 
 class Database:
@@ -62,6 +79,18 @@ class Database:
                 db.execute("ROLLBACK")
                 raise
             db.execute("COMMIT")
+
+    def tally(self) -> None:
+        """Make `tallies` agree with `cases`. They are counted in parts of 4,096, and only those that have changed:
+        triggers note them in `stale_tallies`; what inserts cases must do it, too.
+        """
+        if not self.rows("SELECT 1 FROM stale_tallies LIMIT 1"):
+            return
+        with self.writing() as db:
+            for (part,) in db.execute("SELECT part FROM stale_tallies").fetchall():
+                db.execute("DELETE FROM tallies WHERE part = ?", (part,))
+                db.execute(_TALLY, (part, part))
+            db.execute("DELETE FROM stale_tallies")
 
     def close(self) -> None:
         with self._lock:

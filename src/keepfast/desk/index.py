@@ -20,10 +20,9 @@ from keepfast.desk.cases import (
     Summary,
 )
 from keepfast.desk.causes import HOURS, Cause
-from keepfast.desk.database import Database, batches, placeholders
+from keepfast.desk.database import HOUR_MS, Database, batches, placeholders
 from keepfast.desk.facts import Fact, Gone, Mark, Outcome, PlanChunk, PlanItem, RunFact, RunOrder, Sent, fact_of
 
-HOUR_MS: Final = 3_600_000
 _STATES: Final = tuple(CaseState)
 Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a query with its values."""
@@ -41,12 +40,13 @@ class Index:
 
     def __init__(self, database: Database, *, replay_limit: int = DEFAULT_REPLAY_LIMIT) -> None:
         self._rows = database.rows
+        self._tally = database.tally
         self._limit = replay_limit
 
     def summary(self, where: CaseFilter) -> Summary:
-        clause, values = self._where(where)
+        counted, values = self._counted(where)
         rows = self._rows(
-            f"SELECT c.state, count(*), count(DISTINCT c.cause), min(c.last_ms) FROM cases c {clause} GROUP BY c.state",  # noqa: S608
+            f"SELECT state, sum(cases), count(DISTINCT cause), min(oldest_ms) FROM ({counted}) GROUP BY state",  # noqa: S608
             *values,
         )
         by_state = {_STATES[row[0]]: row for row in rows}
@@ -59,25 +59,25 @@ class Index:
 
     def unresolved(self, group: str) -> dict[str, int]:
         """Unresolved cases of a group by the topic of their records; 0 where all are resolved."""
+        self._tally()
         rows = self._rows(
-            "SELECT t.name, sum(c.state < 2) FROM cases c JOIN names t ON t.id = c.topic"
-            " WHERE c.letters > 0 AND c.grp = (SELECT id FROM names WHERE name = ?) GROUP BY c.topic",
+            "SELECT t.name, sum(iif(c.state < 2, c.cases, 0)) FROM tallies c JOIN names t ON t.id = c.topic"
+            " WHERE c.grp = (SELECT id FROM names WHERE name = ?) GROUP BY c.topic",
             group,
         )
         return dict(rows)
 
     def causes(self, where: CaseFilter, *, now_ms: int) -> list[Cause]:
         """Those with most unresolved cases first."""
-        clause, values = self._where(where)
+        counted, values = self._counted(where)
         rows = self._rows(
-            "SELECT c.cause, c.dlq, c.grp, c.topic, c.code, c.state, count(*), sum(c.failed_again > 0),"  # noqa: S608
-            f" min(c.first_ms), max(c.last_ms), max(c.id) FROM cases c {clause} GROUP BY 1, 2, 3, 4, 5, 6",
+            "SELECT cause, dlq, grp, topic, code, state, sum(cases), sum(failed_again), min(first_ms), max(last_ms),"  # noqa: S608
+            f" max(sample) FROM ({counted}) GROUP BY 1, 2, 3, 4, 5, 6",
             *values,
         )
         first_hour = now_ms // HOUR_MS - HOURS + 1
         hours = self._rows(
-            f"SELECT c.cause, c.last_ms / {HOUR_MS} - {first_hour}, count(*) FROM cases c {clause}"  # noqa: S608
-            f" AND c.last_ms >= {first_hour * HOUR_MS} GROUP BY 1, 2",
+            f"SELECT cause, hour - {first_hour}, sum(cases) FROM ({counted}) WHERE hour >= {first_hour} GROUP BY 1, 2",  # noqa: S608
             *values,
         )
         parts: dict[int, list[tuple[Any, ...]]] = {}
@@ -217,9 +217,20 @@ class Index:
             keys += [mark.key] if mark is not None else []
         return keys
 
-    def _where(self, wanted: CaseFilter) -> tuple[str, list[object]]:
-        """The condition of a query about `cases c`."""
-        conditions, values = ["c.letters > 0"], list[object]()
+    def _counted(self, wanted: CaseFilter) -> tuple[str, list[object]]:
+        """A query of counts, in the columns of `tallies`: from there, unless the filter is about single cases."""
+        if wanted.keys or wanted.cases or wanted.runs or wanted.offsets or wanted.since_ms or wanted.until_ms:
+            clause, values = self._where(wanted)
+            columns = f"cause, dlq, grp, topic, code, state, last_ms / {HOUR_MS} AS hour, 1 AS cases, first_ms, last_ms"
+            each = "failed_again > 0 AS failed_again, last_ms AS oldest_ms, id AS sample"
+            return f"SELECT {columns}, {each} FROM cases c {clause}", values  # noqa: S608
+        self._tally()
+        clause, values = self._where(wanted, "1")
+        return f"SELECT * FROM tallies c {clause}", values  # noqa: S608
+
+    def _where(self, wanted: CaseFilter, always: str = "c.letters > 0") -> tuple[str, list[object]]:
+        """The condition of a query about `cases c`; or about `tallies c`, if the filter is not about single cases."""
+        conditions, values = [always], list[object]()
 
         def among(column: str, some: Iterable[object]) -> None:
             listed = list(some)

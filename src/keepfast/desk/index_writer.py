@@ -6,15 +6,15 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from keepfast.core.records import SPOOL_PARTITION
 from keepfast.core.replays import ReplayMark
 from keepfast.deadletters.foreign import FOREIGN_READERS
+from keepfast.deadletters.letter import Letter
 from keepfast.desk.cases import CaseState, LetterFact, case_id, state_of
 from keepfast.desk.causes import Diagnosis
-from keepfast.desk.database import Database, batches, placeholders
+from keepfast.desk.database import Database, placeholders
 from keepfast.desk.facts import Fact, Gone, Mark, Outcome, PlanChunk, RunFact, RunOrder, Sent
 from keepfast.desk.index import facts_of, hash_of_key
 from keepfast.desk.letters import StoredLetter
@@ -26,7 +26,8 @@ _COLUMNS = (
     "name, dlq, grp, topic, partition, offset, cause, code, key_hash, first_ms, last_ms, lp, lo, exact, own, letters"
 )
 _LETTER = "INSERT INTO letters VALUES(?, ?, ?, ?, ?, ?)"
-_INSERT = f"INSERT INTO cases(id, {_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"
+_INSERT = f"INSERT OR IGNORE INTO cases(id, {_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"
+_ADDED = "INSERT OR IGNORE INTO stale_tallies SELECT DISTINCT id >> 12 FROM cases WHERE id > ?"
 _UPSERT = f"""
 INSERT INTO cases({_COLUMNS})
 VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
@@ -51,8 +52,7 @@ WHERE id = ?
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _LetterRow:
+class _LetterRow(NamedTuple):
     """A letter and its case, as the tables have them."""
 
     case: str
@@ -74,6 +74,11 @@ class IndexWriter:
         """By partition: the id of the topic that was read, and the next offset."""
         rows = self._database.rows("SELECT partition, topic_id, next FROM positions WHERE topic = ?", topic)
         return {partition: (topic_id, offset) for partition, topic_id, offset in rows}
+
+    @property
+    def diagnosed(self) -> Collection[str]:
+        """Fingerprints of causes that the index has: their letters can be read without what they say of the error."""
+        return self._causes
 
     def add_letters(self, letters: Sequence[StoredLetter], *, topic: str, topic_id: str, ends: dict[int, int]) -> None:
         """Letters of one topic; reading continues at `ends`. What is known already is not added again."""
@@ -147,21 +152,17 @@ class IndexWriter:
     def _add_letters(self, db: sqlite3.Connection, letters: Sequence[StoredLetter], dirty: set[int]) -> None:
         """New cases are inserted together: most letters are the first of their case."""
         found = [self._row(db, stored) for stored in self._unknown(db, letters)]
-        known = _existing(db, {row.case for row in found})
         [[last]] = db.execute("SELECT coalesce(max(id), 0) FROM cases")
-        new: list[_LetterRow] = []
-        for row in found:
-            if row.case in known:
-                continue
-            known.add(row.case)
-            new.append(row)
-        ids = range(last + 1, last + 1 + len(new))
-        db.executemany(_INSERT, ((one, *row.values) for one, row in zip(ids, new, strict=True)))
-        db.executemany(_LETTER, ((*row.at, one, row.at_ms, row.run) for one, row in zip(ids, new, strict=True)))
-        first = set(map(id, new))
-        for row in found:
-            if id(row) in first:
-                continue
+        numbered = list(enumerate(found, last + 1))
+        added = db.executemany(_INSERT, [(one, *row.values) for one, row in numbered]).rowcount
+        db.execute(_ADDED, (last,))
+        others: list[_LetterRow] = []
+        if added < len(found):
+            new = {one for (one,) in db.execute("SELECT id FROM cases WHERE id > ?", (last,))}
+            others = [row for one, row in numbered if one not in new]
+            numbered = [(one, row) for one, row in numbered if one in new]
+        db.executemany(_LETTER, [(*row.at, one, row.at_ms, row.run) for one, row in numbered])
+        for row in others:
             case, facts = db.execute(_UPSERT, row.values).fetchone()
             db.execute(_LETTER, (*row.at, case, row.at_ms, row.run))
             if facts:
@@ -192,7 +193,7 @@ class IndexWriter:
         values = (
             case,
             dlq,
-            *self._origin(db, case, stored),
+            *self._origin(db, sent, letter),
             self._cause_row(db, stored),
             self._name(db, letter.error_code),
             "" if letter.key is None else hash_of_key(letter.key),
@@ -207,13 +208,12 @@ class IndexWriter:
         return _LetterRow(case, values, (dlq, place.partition, place.offset), at_ms, run)
 
     def _origin(
-        self, db: sqlite3.Connection, case: str, stored: StoredLetter
+        self, db: sqlite3.Connection, sent: ReplayMark | None, letter: Letter
     ) -> tuple[int, int, int | None, int | None]:
         """Group, topic, partition and offset of the first record of the case: a replayed one is at another place."""
-        parts = case.rsplit("/", 4)
-        if len(parts) == 5 and stored.letter.topic is not None:
+        parts = sent.case.rsplit("/", 4) if sent is not None else ()
+        if len(parts) == 5 and letter.topic is not None:
             return self._name(db, parts[0]), self._name(db, parts[1]), int(parts[2]), int(parts[3])
-        letter = stored.letter
         return self._name(db, letter.group), self._name(db, letter.topic or ""), letter.partition, letter.offset
 
     def _is_sent(self, db: sqlite3.Connection, mark: ReplayMark) -> bool:
@@ -347,14 +347,6 @@ class IndexWriter:
             self._names.clear()
             self._causes.clear()
             raise
-
-
-def _existing(db: sqlite3.Connection, cases: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    for some in batches(cases):
-        query = f"SELECT name FROM cases WHERE name IN ({placeholders(some)})"  # noqa: S608
-        found.update(name for (name,) in db.execute(query, some))
-    return found
 
 
 def _remembered(known: dict[str, int], name: str, find: Callable[[], int]) -> int:

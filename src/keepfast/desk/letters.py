@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,8 +30,10 @@ class StoredLetter:
     filed_at_ms: int | None
 
     @classmethod
-    def of(cls, record: Record) -> StoredLetter:
-        return cls(read(record), RecordPlace(record.topic, record.partition, record.offset), record.timestamp_ms)
+    def of(cls, record: Record, diagnosed: Collection[str] = ()) -> StoredLetter:
+        """`diagnosed`: see `read`."""
+        letter = read(record, diagnosed=diagnosed)
+        return cls(letter, RecordPlace(record.topic, record.partition, record.offset), record.timestamp_ms)
 
     @property
     def at_ms(self) -> int | None:

@@ -44,7 +44,7 @@ class DeskReader:
         with self._reading:
             facts, count, missing = self._read_facts(lambda: progress(0)), 0, list[str]()
             for topic in dlqs:
-                found = self._read_topic(topic, StoredLetter.of, self._writer.add_letters, self._writer.forget_topic)
+                found = self._read_topic(topic, self._letter, self._writer.add_letters, self._writer.forget_topic)
                 if found is None:
                     missing.append(topic)
                 for some in found or ():
@@ -86,6 +86,9 @@ class DeskReader:
                 self._spool_problem = ""
                 self._writer.set_spooled(dlqs, there, new)
             return self._spool_problem
+
+    def _letter(self, record: Record) -> StoredLetter:
+        return StoredLetter.of(record, self._writer.diagnosed)
 
     def _read_facts(self, progress: Callable[[], None] = lambda: None) -> int:
         def add(facts: Sequence[Fact | Gone | None], **position: object) -> None:

@@ -27,8 +27,7 @@ from keepfast.desk_page.access import API, COOKIE, SESSION_S, AccessGate, Denied
 from keepfast.desk_page.api import DeskApi
 from keepfast.desk_page.filters import VIEWS
 from keepfast.desk_page.record_screen import RecordScreen
-from keepfast.desk_page.screens import DeskBackend, Screens
-from keepfast.desk_page.storage_screen import StorageScreen
+from keepfast.desk_page.screens import DeskBackend, Screens, StorageScreen
 from keepfast.desk_page.tokens import DeskUser, Right
 from keepfast.telemetry.logs import get_logger
 

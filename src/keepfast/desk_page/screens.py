@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from keepfast.core.errors import KeepfastError
+from keepfast.desk.audit import AuditEntry
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import CaseState
 from keepfast.desk.cluster import GroupMember
@@ -25,13 +27,12 @@ from keepfast.desk_page import commands, wording
 from keepfast.desk_page.access import Access
 from keepfast.desk_page.filters import address, filter_of, frozen_at
 from keepfast.desk_page.payloads import compare, frames_of
-from keepfast.desk_page.processes import Processes
+from keepfast.desk_page.processes import Processes, ProcessView
 from keepfast.desk_page.replays import PlanRequest, ReplayService
 from keepfast.desk_page.storage import Storage
-from keepfast.desk_page.timeline import timeline_of
 from keepfast.desk_page.tokens import DeskUser
 from keepfast.engine.control import OPERATOR
-from keepfast.telemetry.state import HOLDS
+from keepfast.telemetry.state import HOLDS, TimelineEvent
 
 PAGE: Final = 25
 MAX_MARKED: Final = 100_000
@@ -471,3 +472,82 @@ def whole(text: str) -> int:
 
 def _number(value: object) -> int | None:
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 16 else None
+
+
+class StorageScreen:
+    """The screen Storage: what dead-letter topics hold; archive and purge. Any thread may call it."""
+
+    def __init__(self, backend: DeskBackend, screens: Screens) -> None:
+        self._desk = backend.desk
+        self._storage = backend.storage
+        self._screens = screens
+
+    def show(self, request: Request, user: DeskUser) -> Response:
+        topics = self._storage.topics()
+        return self._screens.render(
+            request,
+            "storage.html",
+            user=user,
+            active="storage",
+            topics=topics,
+            letters=sum(one.letters for one in topics),
+            purgeable=sum(one.purgeable for one in topics),
+            with_discarded=sum(one.with_discarded for one in topics),
+            archive=self._storage.place,
+            command=" ".join(["keepfast dlq purge", *sorted(self._desk.options.topics)[:1], "--dry-run"]),
+            live="/live",
+        )
+
+    def purge(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
+        acting, confirmed = self._desk.acting_as(user.name, "page"), whole(str(form.get("count", "0")))
+        try:
+            number = self._storage.purge(acting, discarded=bool(form.get("discarded")), confirmed=confirmed)
+        except KeepfastError as error:
+            return redirect("/storage", refused=str(error))
+        return redirect("/storage", done="purged", n=number)
+
+    def archive(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
+        back = local(str(form.get("back", "/")))
+        acting, why = self._desk.acting_as(user.name, "page"), str(form.get("why", ""))[:1_000]
+        try:
+            number = self._storage.archive(acting, self._screens.chosen(form), why=why)
+        except KeepfastError as error:
+            return redirect(back, refused=str(error))
+        return redirect(back, done="archived", n=number)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """What happened, on the screen Timeline: an event of a process, or an action at the desk."""
+
+    at_ms: int
+    title: str
+    text: str
+    colour: str
+    where: str
+    count: int = 1
+
+
+def timeline_of(
+    views: Sequence[ProcessView], audit: Sequence[AuditEntry], wanted: str = ""
+) -> list[tuple[str, list[TimelineEntry]]]:
+    """Days with their entries, the latest first. `wanted`: part of an entry's text."""
+    entries = [_event(view.url, one) for view in views for one in view.events]
+    entries += [_action(one) for one in audit]
+    found = [one for one in entries if wanted.lower() in f"{one.title} {one.text} {one.where}".lower()]
+    days: dict[str, list[TimelineEntry]] = {}
+    for one in sorted(found, key=lambda one: -one.at_ms):
+        days.setdefault(datetime.fromtimestamp(one.at_ms / 1000, UTC).strftime("%A, %d %B %Y"), []).append(one)
+    return list(days.items())
+
+
+def _event(url: str, one: TimelineEvent) -> TimelineEntry:
+    title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in one.event).strip().capitalize()
+    return TimelineEntry(round(one.at * 1000), title, one.text, one.level, f"{one.consumer} · {url}", one.count)
+
+
+def _action(one: AuditEntry) -> TimelineEntry:
+    number = f" {one.count:,} " + ("record" if one.count == 1 else "records") if one.count else ""
+    parts = [one.why, one.what]
+    text = f"by {one.by}{',' if number else ''}{number}: {' · '.join(part for part in parts if part)}"
+    return TimelineEntry(one.at_ms, one.action.replace("-", " ").capitalize(), text, "accent", f"desk · {one.via}")
