@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from keepfast import App, Avro, ConfigError, Context, JsonSchema, Protobuf, Router, StartError
+from keepfast.app.schemas import source_of
+from keepfast.core.errors import RegistryError
 from keepfast.deadletters.letter import Letter
 from keepfast.testing.harness import harness
 from tests.support.schema_registry import SchemaRegistryServer, message_class
@@ -46,6 +48,24 @@ def test_credentials_that_the_registry_refuses_end_the_start(server: SchemaRegis
         billing(registry={"url": server.url, "username": "reader", "password": "wrong"}).start()
     assert "registry.password" in str(refused.value)
     assert "wrong" not in str(refused.value)
+
+
+def test_a_token_is_asked_for_and_sent_to_the_registry(server: SchemaRegistryServer) -> None:
+    server.token = "issued"
+    connection = {"url": server.url, "oauth_token_url": f"{server.url}/token", "oauth_client_id": "reader"}
+    for secret, answers in (("secret", True), ("wrong", False)):
+        settings = billing(registry={**connection, "oauth_client_secret": secret}).settings(environ={})
+        source = source_of(settings.registry)
+        if answers:
+            source.registry.check()
+            assert server.requests == ["POST /token", "GET /schemas/types"]
+        else:
+            with pytest.raises(RegistryError) as refused:
+                source.registry.check()
+            assert "wrong" not in str(refused.value)
+        source.close()
+    with pytest.raises(ConfigError, match=r"needs registry\.oauth_client_id and registry\.oauth_client_secret"):
+        billing(registry=connection).start()
 
 
 def test_a_schema_that_is_sent_and_not_registered_ends_the_start(server: SchemaRegistryServer) -> None:

@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import grpc_tools
 import pytest
 from click.testing import CliRunner
+from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2
+from grpc_tools import protoc
 from jsonschema.validators import validator_for
 from pydantic import BaseModel
 
 from keepfast import App, Avro, CloudEvents, JsonSchema, Pattern, Protobuf
 from keepfast.cli import main
 from keepfast.cli.asyncapi import document
+from keepfast.decode.protobuf import proto_text
 from keepfast.testing.jars import cache_dir
 from tests.support.schema_registry import message_class
 
@@ -108,6 +112,36 @@ def resolved(whole: Any, reference: str) -> Any:
     for part in reference.removeprefix("#/").split("/"):
         whole = whole[part]
     return whole
+
+
+def test_a_message_of_protobuf_is_in_it_as_text() -> None:
+    payload = documents()["everything"]["components"]["messages"]["proto.v1"]["payload"]
+    assert payload["schemaFormat"] == "application/vnd.google.protobuf;version=3"
+    assert payload["schema"].splitlines() == [
+        'syntax = "proto3";',
+        "package billing;",
+        "message Invoice {",
+        "  string id = 1;",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize("kind", [struct_pb2.Value, struct_pb2.Struct, descriptor_pb2.FieldDescriptorProto])
+def test_the_text_of_protobuf_is_read_by_its_compiler(kind: Any, tmp_path: Path) -> None:
+    """With choices, maps, lists, enums, messages in messages, in both versions of the language."""
+    text = proto_text(kind).replace("package google.protobuf;", "package copied;")
+    (tmp_path / "copied.proto").write_text(text.replace(".google.protobuf.", ".copied."))
+    folder = Path(grpc_tools.__file__).parent / "_proto"
+    out = tmp_path / "out"
+    arguments = ["protoc", f"-I{tmp_path}", f"-I{folder}", f"--descriptor_set_out={out}", "copied.proto"]
+    assert protoc.main(arguments) == 0
+    compiled = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file[0]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(compiled)
+    found = pool.FindMessageTypeByName(f"copied.{kind.DESCRIPTOR.name}")
+    assert [(one.name, one.number, one.type) for one in found.fields] == [
+        (one.name, one.number, one.type) for one in kind.DESCRIPTOR.fields
+    ]
 
 
 def test_every_reference_leads_somewhere() -> None:

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
+from keepfast import Protobuf
+from keepfast.app.schemas import prepared
 from keepfast.cli import main
+from keepfast.cli.dlq_view import decoded
 from keepfast.core.records import Record
 from keepfast.core.schemas import SchemaRef
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import write
 from keepfast.decode.schemas import SchemaSource
-from keepfast.desk.decoding import decoded
 from keepfast.kafka.registry import Registry, RegistryConnection
 from tests.support.schema_registry import SchemaRegistryServer, message_class
 
@@ -150,4 +153,40 @@ def test_a_letter_names_its_schema_and_is_decoded_by_it(server: SchemaRegistrySe
     )
     assert decoded(found, source) == b'{"id": "a"}'
     assert decoded(replace(found, value=b"\0\0\0\0\x01"), source) is None
+    source.close()
+
+
+def test_a_letter_of_protobuf_is_decoded_without_a_generated_class(server: SchemaRegistryServer) -> None:
+    """By the schema of the registry, with what it refers to and imports."""
+    connection = RegistryConnection(url=server.url, username="reader", password="secret", register=True)
+    source = SchemaSource(Registry(connection), at_once=True)
+    item = descriptor_pb2.FileDescriptorProto(name="item.proto", package="shop", syntax="proto3")
+    item.message_type.add(name="Item").field.add(name="name", number=1, type="TYPE_STRING", label="LABEL_OPTIONAL")
+    order = descriptor_pb2.FileDescriptorProto(
+        name="order.proto",
+        package="shop",
+        syntax="proto3",
+        dependency=["item.proto", "google/protobuf/timestamp.proto"],
+    )
+    message = order.message_type.add(name="Order")
+    for number, (name, kind) in enumerate((("item", ".shop.Item"), ("at", ".google.protobuf.Timestamp")), start=1):
+        message.field.add(name=name, number=number, type="TYPE_MESSAGE", type_name=kind, label="LABEL_OPTIONAL")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(item)
+    pool.Add(order)
+    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    made = kind()
+    made.item.name = "a lamp"
+    made.at.FromSeconds(0)
+    value, headers = prepared({"shop.order.v1": Protobuf(kind)}, source).encode("shop.order.v1", made, ())
+    ref = SchemaRef(format="protobuf", subject="shop.order.v1-value", id=2, version=1)
+    letter = Letter(
+        topic="shop.order.v1", partition=0, offset=7, key=None, value=value, headers=tuple(headers), schema=ref
+    )
+    found = decoded(letter, source)
+    assert found is not None
+    assert json.loads(found) == {"item": {"name": "a lamp"}, "at": "1970-01-01T00:00:00Z"}
+    assert value is not None
+    assert decoded(replace(letter, value=value[:5] + b"\x02\x0e"), source) is None
     source.close()

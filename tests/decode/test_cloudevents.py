@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from cloudevents.core.bindings import kafka
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from keepfast import App, CloudEvents, Context
+from keepfast import App, Avro, CloudEvents, ConfigError, Context, JsonSchema, Protobuf
+from keepfast.app.schemas import prepared
 from keepfast.core.errors import DecodeError
 from keepfast.decode.cloudevents import CloudEventDecoder
 from keepfast.testing.harness import harness
 from tests.support.messages import message
+from tests.support.schema_registry import message_class
 
 
 @dataclass
@@ -79,3 +83,74 @@ def test_what_does_not_fit_is_described_without_the_payload() -> None:
     assert refused.value.code == "SCHEMA_INVALID"
     assert "secret" not in str(refused.value)
     assert CloudEventDecoder(Invoice | None, tombstones="dead-letter")(message(0, value=None)) is None
+
+
+AVRO = {"type": "record", "name": "Invoice", "fields": [{"name": "id", "type": "string"}]}
+INVOICE = message_class("billing.Invoice", {"id": "string"})
+
+
+@pytest.mark.parametrize("mode", ["structured", "binary"])
+@pytest.mark.parametrize(
+    ("data", "kind", "sent"),
+    [
+        (None, Invoice, Invoice("an invoice")),
+        (Avro(AVRO), Invoice, {"id": "an invoice"}),
+        (Protobuf(INVOICE), INVOICE, INVOICE(id="an invoice")),
+        (JsonSchema({"type": "object", "required": ["id"]}, registry=False), Invoice, Invoice("an invoice")),
+    ],
+    ids=["json", "avro", "protobuf", "json-schema"],
+)
+def test_what_is_sent_is_an_event_that_is_read_again(
+    mode: Literal["structured", "binary"], data: Any, kind: Any, sent: Any
+) -> None:
+    topic, event = "billing.event.v1", CloudEvents("/billing", "invoice.sent", mode, data)
+    app, seen = App("billing"), list[Any]()
+    app.schema(topic, event)
+
+    async def charge(invoice: Any, ctx: Context) -> None:
+        seen.append((invoice.id, ctx.cloudevent, ctx.headers))
+
+    charge.__annotations__["invoice"] = kind
+    app.consumer(topic)(charge)
+
+    @app.consumer("billing.order.v1")
+    async def bill(order: dict[str, Any], ctx: Context) -> None:
+        ctx.send(topic, sent)
+
+    @app.middleware  # before which schemas are fetched
+    def around() -> Iterator[None]:
+        yield
+
+    async def story() -> None:
+        async with harness(app) as h:
+            await h.send("billing.order.v1", {})
+            assert not h.dead
+
+    asyncio.run(story())
+    [(found, attributes, headers)] = seen
+    assert found == "an invoice"
+    assert (attributes["source"], attributes["type"]) == ("/billing", "invoice.sent")
+    assert attributes["id"]
+    assert attributes["time"]
+    assert any(name.startswith("ce_") for name, _ in headers) == (mode == "binary")
+
+
+def test_an_event_of_the_sdk_is_sent_with_its_own_attributes() -> None:
+    written = prepared({"t": CloudEvents("/billing", "invoice.sent")}, None)
+    value, headers = written.encode("t", CloudEvent({**ATTRIBUTES, "source": "/other"}, {"id": "a"}), (("own", b"1"),))
+    found = json.loads(value or b"")
+    assert {name: found[name] for name in ATTRIBUTES} == {**ATTRIBUTES, "source": "/other"}
+    assert found["data"] == {"id": "a"}
+    assert headers == (("own", b"1"), ("content-type", b"application/cloudevents+json"))
+
+
+def test_half_of_the_attributes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="need both"):
+        CloudEvents(source="/billing")
+
+
+def test_data_that_does_not_fit_its_schema_is_not_sent() -> None:
+    schema = JsonSchema({"type": "object", "required": ["id"]}, registry=False)
+    written = prepared({"t": CloudEvents("/billing", "invoice.sent", data=schema)}, None)
+    with pytest.raises(ValueError, match="does not fit its cloudevents schema"):
+        written.encode("t", {}, ())

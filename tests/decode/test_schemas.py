@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pydantic import BaseModel
 
 from keepfast import Avro, ConfigError, Discard, JsonSchema, Protobuf
@@ -118,7 +119,49 @@ def test_what_is_sent_is_read_again_in_every_format(
     for kind, wanted in ((Invoice, Invoice("invoice", 5)), (Model, Model(id="invoice", cents=5)), (dict, None)):
         decode = decoder(one, schema, kind)
         assert decode(found) == (wanted or {"id": "invoice", "cents": 5 if schema.format != "protobuf" else "5"})
-        assert decode.ref(found) == SchemaRef(format=schema.format, subject=SUBJECT, id=1, version=1)
+        ref = SchemaRef(format=schema.format, subject=SUBJECT, id=1, version=1)
+        assert decode.ref(found.value(), found.headers() or ()) == ref
+
+
+@pytest.mark.parametrize("url", ["http", "mock"])
+def test_the_name_of_a_message_chooses_the_class_of_protobuf(source: Sources, url: str) -> None:
+    one = source("mock://messages" if url == "mock" else "", register=True, subjects="topic-record")
+    refund = message_class("billing.Refund", {"id": "string"})
+    other = message_class("billing.Other", {"id": "string"})
+    decode = decoder(one, Protobuf(), INVOICE | refund)
+    assert decode(sent(one, Protobuf(INVOICE), INVOICE(id="first", cents=5))) == INVOICE(id="first", cents=5)
+    assert decode(sent(one, Protobuf(refund), refund(id="second"))) == refund(id="second")
+    with pytest.raises(DecodeError, match=r"none of the types Invoice \| Refund") as raised:
+        decode(sent(one, Protobuf(other), other(id="third one")))
+    assert raised.value.code == "UNKNOWN_TYPE"
+
+
+def test_messages_of_one_schema_of_protobuf_are_told_apart_by_their_place_in_it(source: Sources) -> None:
+    one = source(register=True)
+    file = descriptor_pb2.FileDescriptorProto(name="both.proto", package="billing", syntax="proto3")
+    string, optional = (
+        descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+        descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+    )
+    outer = file.message_type.add(name="Invoice")
+    file.message_type.add(name="Refund").field.add(name="id", number=1, type=string, label=optional)
+    for holder in (outer, outer.nested_type.add(name="Line")):
+        holder.field.add(name="id", number=1, type=string, label=optional)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    kinds = [
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"billing.{name}"))
+        for name in ("Invoice", "Refund", "Invoice.Line")
+    ]
+    decode = decoder(one, Protobuf(), kinds[0] | kinds[1] | kinds[2])
+    for kind in kinds:
+        found = decode(sent(one, Protobuf(kind), kind(id="the same")))
+        assert (type(found), found.id) == (kind, "the same")
+    assert len(decode._refs) == 1
+    broken = sent(one, Protobuf(kinds[0]), kinds[0](id="a")).value()
+    assert broken is not None
+    with pytest.raises(DecodeError, match="cannot be read by its schema"):
+        decode(message(broken[:5] + b"\x02\x0e" + broken[6:]))  # the eighth message
 
 
 def test_a_generated_class_is_what_the_handler_gets(source: Sources) -> None:
@@ -182,7 +225,7 @@ def test_an_id_that_the_registry_does_not_know_is_final_and_asked_for_once(
             decode(message(b"\0\0\0\0\x63abc"))
     assert refused.value.code == "SCHEMA_UNKNOWN"
     assert server.requests == ["GET /schemas/ids/99"]
-    assert decode.ref(message(b"\0\0\0\0\x63abc")) == SchemaRef(format=schema.format, subject=SUBJECT, id=99)
+    assert decode.ref(b"\0\0\0\0\x63abc", ()) == SchemaRef(format=schema.format, subject=SUBJECT, id=99)
 
 
 @pytest.mark.parametrize("value", [b"", b'{"id": "a"}', b"\0\0\0", b"\x01short"])
@@ -314,7 +357,7 @@ def test_a_json_schema_file_needs_no_registry(tmp_path: Any) -> None:
         (Avro("{"), Invoice, "is no JSON"),
         (Avro(), set[int], "cannot decode a record into set"),
         (Protobuf(), Invoice, "annotate the generated class"),
-        (Protobuf(), INVOICE | INVOICE_2, "one class of Protobuf"),
+        (Protobuf(), INVOICE | INVOICE_2, "have one name"),
     ],
 )
 def test_what_cannot_work_is_refused_at_the_start(source: Sources, schema: Schema, kind: Any, text: str) -> None:

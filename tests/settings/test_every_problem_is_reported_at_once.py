@@ -103,7 +103,10 @@ def test_a_wrong_file_is_answered_with_the_place(loader: Loader, toml: str, plac
 @pytest.mark.parametrize(
     ("options", "place"),
     [
-        ({"retry": CommitPolicy()}, "retry: must be a RetryPolicy or a mapping; got something of type CommitPolicy"),
+        (
+            {"retry": CommitPolicy()},
+            "or a mapping, as in retry=RetryPolicy(max_retries=…); got something of type CommitPolicy",
+        ),
         ({"retry": {"max_retries": "many"}}, "retry.max_retries: must be a whole number"),
         ({"concurrency": 0}, "concurrency: must be a whole number from 1"),
         ({"concurrency": True}, "concurrency: must be a whole number from 1"),

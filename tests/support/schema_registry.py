@@ -36,10 +36,11 @@ class Entry:
 @dataclass
 class SchemaRegistryServer:
     """`requests` are all that came, `status` answers everything with that error, `slow_s` delays each answer,
-    `login` is what basic authentication must bring.
+    `login` is what basic authentication must bring; with `token`, it gets that at /token, and all else needs it.
     """
 
     login: tuple[str, str] | None = None
+    token: str | None = None
     status: int | None = None
     slow_s: float = 0.0
     requests: list[str] = field(default_factory=list)
@@ -123,6 +124,8 @@ class SchemaRegistryServer:
     def answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:  # noqa: PLR0911, PLR0912 - a table
         content = {"schemaType": "AVRO", "references": []} | (body or {})
         match method, [unquote(part) for part in path.strip("/").split("/")]:
+            case "POST", ["token"] if self.token is not None:
+                return 200, {"access_token": self.token, "token_type": "bearer", "expires_in": 3600}
             case "GET", ["schemas", "types"]:
                 return 200, ["AVRO", "PROTOBUF", "JSON"]
             case "GET", ["schemas", "ids", number]:
@@ -216,11 +219,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(size)) if size else None
+        data = self.rfile.read(size)
         path, served = urlsplit(self.path).path, self.served
+        body = json.loads(data) if data and path != "/token" else None
         served.requests.append(f"{self.command} {path}")
         time.sleep(served.slow_s)
-        if served.login is not None and self.headers.get("Authorization") != _basic(served.login):
+        wanted = None if served.login is None else _basic(served.login)
+        if served.token is not None and path != "/token":
+            wanted = f"Bearer {served.token}"
+        if wanted is not None and self.headers.get("Authorization") != wanted:
             self._reply(401, {"error_code": 401, "message": "Unauthorized"})
         elif served.status is not None:
             self._reply(served.status, {"error_code": 50001, "message": "Error in the backend data store"})

@@ -17,8 +17,10 @@ from keepfast.core.names import expand
 from keepfast.core.records import Headers
 from keepfast.core.schemas import AnySchema, CloudEvents, JsonSchema, Protobuf, Schema
 from keepfast.decode.choice import Decoding
+from keepfast.decode.cloudevents import event_writer, is_event
 from keepfast.decode.failures import describe_invalid
-from keepfast.decode.schemas import FileDecoder, SchemaSource, declared_names, is_message
+from keepfast.decode.protobuf import is_message
+from keepfast.decode.schemas import FileDecoder, SchemaSource, declared_names
 from keepfast.engine.context import to_bytes
 from keepfast.settings import RegistrySettings, Settings
 from keepfast.telemetry.logs import get_logger
@@ -58,10 +60,10 @@ class AppSchemas:
         at_once: bool = False,
     ) -> None:
         names = {"env": settings.app.env}
-        self._declared: dict[str, Schema] = {
+        self._declared: dict[str, AnySchema] = {
             expand(topic, names): schema
             for topic, schema in declared.items()
-            if not isinstance(schema, CloudEvents)  # they are read, not written
+            if not isinstance(schema, CloudEvents) or schema.sends
         }
         needed = any(schema.registry for schema in self._declared.values())
         needed = needed or any(decoding.needs_registry for decoding in decodings)
@@ -105,14 +107,28 @@ class AppSchemas:
 
 def source_of(settings: RegistrySettings, *, at_once: bool = False) -> SchemaSource:
     """What fetches from the registry that the settings name. Raises ConfigError."""
-    from keepfast.kafka.registry import Registry, RegistryConnection
+    from keepfast.kafka.registry import OAuthClient, Registry, RegistryConnection
 
     if settings.url is None:
         raise ConfigError(
             "A topic has a schema of a registry, and there is none: set registry.url (KEEPFAST_REGISTRY_URL)."
         )
+    oauth: OAuthClient | None = None
+    if settings.oauth_token_url is not None:
+        if settings.oauth_client_id is None or settings.oauth_client_secret is None:
+            raise ConfigError(
+                "registry.oauth_token_url needs registry.oauth_client_id and registry.oauth_client_secret."
+            )
+        oauth = OAuthClient(
+            settings.oauth_token_url,
+            settings.oauth_client_id,
+            settings.oauth_client_secret.reveal(),
+            scope=settings.oauth_scope or "",
+            cluster=settings.oauth_cluster or "",
+        )
     connection = RegistryConnection(
         url=settings.url,
+        oauth=oauth,
         username=settings.username,
         password=settings.password.reveal() if settings.password else None,
         ssl_ca_location=settings.ssl_ca_location,
@@ -136,7 +152,7 @@ def _remedy(error: RegistryError) -> str:
 class SchemaEncoder:
     """Encodes values of the topics that have a schema. Made by `prepared`; any thread."""
 
-    def __init__(self, serializers: Mapping[str, tuple[Schema, Serialize]]) -> None:
+    def __init__(self, serializers: Mapping[str, tuple[AnySchema, Serialize]]) -> None:
         self._serializers = serializers
 
     def knows(self, topic: str) -> bool:
@@ -159,16 +175,35 @@ class SchemaEncoder:
         raise failure  # outside, because the library's error quotes the value
 
 
-def prepared(schemas: Mapping[str, Schema], source: SchemaSource | None) -> SchemaEncoder:
+def prepared(schemas: Mapping[str, AnySchema], source: SchemaSource | None) -> SchemaEncoder:
     """Blocks. Raises RegistryError: with the fault MISSING, a schema is not registered; and ConfigError."""
-    found: dict[str, tuple[Schema, Serialize]] = {}
+    found: dict[str, tuple[AnySchema, Serialize]] = {}
     for topic, schema in schemas.items():
-        if not schema.registry:
-            assert isinstance(schema, JsonSchema)
-            found[topic] = schema, _validated(topic, schema)
-        elif source is not None:
-            found[topic] = schema, _of_registry(topic, schema, source)
+        if source is not None or not schema.registry:
+            found[topic] = schema, _serialize(topic, schema, source)
     return SchemaEncoder(found)
+
+
+def _serialize(topic: str, schema: AnySchema, source: SchemaSource | None) -> Serialize:
+    if isinstance(schema, CloudEvents):
+        return _in_events(topic, schema, source)
+    if isinstance(schema, JsonSchema) and not schema.registry:
+        return _validated(topic, schema)
+    assert source is not None, "a registry is needed"
+    return _of_registry(topic, schema, source)
+
+
+def _in_events(topic: str, schema: CloudEvents, source: SchemaSource | None) -> Serialize:
+    write, inner = event_writer(schema), schema.data
+    encode = None if inner is None else _serialize(topic, inner, source)
+
+    def serialize(data: Any, headers: list[tuple[str, Any]]) -> bytes:
+        if not is_event(data):
+            data = plain(data, inner or JsonSchema({}))
+            data = data if encode is None else encode(data, headers)
+        return write(data, headers)
+
+    return serialize
 
 
 def _of_registry(topic: str, schema: Schema, source: SchemaSource) -> Serialize:
@@ -190,9 +225,9 @@ def _not_sendable(why: str) -> Serialize:
     return serialize
 
 
-def plain(value: Any, schema: Schema) -> Any:
+def plain(value: Any, schema: AnySchema) -> Any:
     """What serializers take: a message of Protobuf as it is, everything else as dicts, lists and numbers."""
-    if is_message(type(value)):
+    if is_message(type(value)) or isinstance(schema, CloudEvents):
         return value
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json" if schema.format == "json" else "python")
@@ -212,7 +247,7 @@ def _validated(topic: str, schema: JsonSchema) -> Serialize:
     return serialize
 
 
-def _refused(topic: str, schema: Schema, error: Exception) -> ValueError:
+def _refused(topic: str, schema: AnySchema, error: Exception) -> ValueError:
     invalid: Any = error.__context__
     why = type(error).__name__
     if isinstance(error, DecodeError):

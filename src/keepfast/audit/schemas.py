@@ -16,11 +16,12 @@ from keepfast.app.assembly import decoding_of
 from keepfast.app.options import Consumer
 from keepfast.app.schemas import source_of
 from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, RegistryError
-from keepfast.core.schemas import Avro, JsonSchema, Protobuf, Schema
+from keepfast.core.schemas import AnySchema, Avro, CloudEvents, JsonSchema, Protobuf, Schema
 from keepfast.decode.annotation import element_of, members_of, takes_bytes
 from keepfast.decode.choice import Decoding
+from keepfast.decode.protobuf import is_message
 from keepfast.decode.sample import avro_examples, json_examples
-from keepfast.decode.schemas import SchemaDecoder, SchemaSource, is_message
+from keepfast.decode.schemas import SchemaDecoder, SchemaSource
 from keepfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,10 +49,16 @@ def schema_findings(app: App, settings: Settings) -> list[SchemaFinding]:
             _examined(consumer, decoding, topic, schema, source)
             for consumer, decoding in consumers
             for topic in decoding.topics
-            if isinstance(schema := decoding.schema_of(topic), Avro | Protobuf | JsonSchema) and schema.registry
+            if isinstance(schema := _of_values(decoding.schema_of(topic)), Avro | Protobuf | JsonSchema)
+            and schema.registry
         ]
     finally:
         source.close()
+
+
+def _of_values(schema: AnySchema | None) -> AnySchema | None:
+    """That of the data, if a topic has events."""
+    return schema.data if isinstance(schema, CloudEvents) else schema
 
 
 def _examined(
@@ -107,13 +114,15 @@ def _differs(found: Registered, annotation: Any, schema: Protobuf) -> str:
     """Fields of the class whose number has another name or type in the registered schema."""
     from google.protobuf import descriptor_pb2
 
-    message = next((one for one in members_of(annotation) if is_message(one)), schema.message)
-    if message is None:
-        return "annotate the generated class, or name it: Protobuf(Invoice)"
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(found.text))
-    registered = next((one for one in file.message_type if one.name == message.DESCRIPTOR.name), None)
-    if registered is None:
-        return f"it has no message {message.DESCRIPTOR.name}"
+    messages = [one for one in (*members_of(annotation), schema.message) if is_message(one)]
+    if not messages:
+        return "annotate the generated class, or name it: Protobuf(Invoice)"
+    by_name = {one.name: one for one in file.message_type}
+    message = next((one for one in messages if one.DESCRIPTOR.name in by_name), None)
+    if message is None:
+        return f"it has no message {' or '.join(one.DESCRIPTOR.name for one in messages)}"
+    registered = by_name[message.DESCRIPTOR.name]
     known = {one.number: (one.name, one.type) for one in registered.field}
     for field in message.DESCRIPTOR.fields:
         name, kind = known.get(field.number, (field.name, field.type))

@@ -22,7 +22,7 @@ from keepfast.core.schemas import AnySchema, CloudEvents, Protobuf
 from keepfast.decode.annotation import element_of, members_of
 from keepfast.decode.choice import Decoding
 from keepfast.decode.fields import holds_pydantic
-from keepfast.decode.schemas import is_message
+from keepfast.decode.protobuf import is_message, proto_text
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.settings import ConsumerSettings, Settings
 
@@ -32,6 +32,7 @@ SCHEMAS: Final = "#/components/schemas/"
 FORMATS: Final = {
     "avro": "application/vnd.apache.avro;version=1.9.0",
     "json": "application/schema+json;version=draft-07",
+    "protobuf": "application/vnd.google.protobuf;version=3",
 }
 CONTENT: Final = {
     "avro": "application/vnd.apache.avro",
@@ -212,7 +213,13 @@ class _Document:
         text = None if schema is None or isinstance(schema, CloudEvents | Protobuf) else schema.text()
         if schema is not None and text is not None:
             return {"schemaFormat": FORMATS[schema.format], "schema": json.loads(text)}
-        if isinstance(schema, Protobuf) or any(is_message(one) for one in members_of(annotation)):
+        classes = [one for one in members_of(annotation) if is_message(one)]
+        if isinstance(schema, Protobuf) and not classes and schema.message is not None:
+            classes = [schema.message]
+        if classes:
+            text = "\n".join(dict.fromkeys(map(proto_text, classes)))
+            return {"schemaFormat": FORMATS["protobuf"], "schema": text}
+        if isinstance(schema, Protobuf):
             return None
         return self._schema(annotation)
 

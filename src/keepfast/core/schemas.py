@@ -83,17 +83,42 @@ class JsonSchema:
         return text_of(self.schema)
 
 
+Schema: TypeAlias = Avro | Protobuf | JsonSchema
+
+
 @dataclass(frozen=True)
 class CloudEvents:
     """CloudEvents, structured (the event as JSON) or binary (attributes in headers `ce_…`): the handler gets the data,
-    `ctx.cloudevent` has the attributes. For reading; without a registry.
+    `ctx.cloudevent` has the attributes. Both are read.
+
+    With `source` and `type`, what is sent to the topic becomes the data of an event with these attributes, a new id and
+    the time, in this `mode`; a CloudEvent of the SDK is sent with its own attributes. `data` is the schema of the data,
+    if it is not plain JSON: `CloudEvents(data=Avro())`.
     """
 
+    source: str | None = None
+    type: str | None = None
+    mode: Literal["structured", "binary"] = "structured"
+    data: Schema | None = None
+
     format: ClassVar[str] = "cloudevents"
-    registry: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if (self.source is None) != (self.type is None):
+            raise ConfigError(
+                'CloudEvents that are sent need both: CloudEvents(source="/billing", type="invoice.sent").'
+            )
+
+    @property
+    def registry(self) -> bool:
+        """Whether a registry is needed."""
+        return self.data is not None and self.data.registry
+
+    @property
+    def sends(self) -> bool:
+        return self.source is not None
 
 
-Schema: TypeAlias = Avro | Protobuf | JsonSchema
 AnySchema: TypeAlias = Schema | CloudEvents
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Optional, TypeAlias
 
 from keepfast.core.errors import ConfigError, DecodeError, Discard
 from keepfast.core.records import Message, read_headers
-from keepfast.core.schemas import AnySchema, CloudEvents, JsonSchema, SchemaRef
+from keepfast.core.schemas import AnySchema, CloudEvents, JsonSchema, Schema, SchemaRef
 from keepfast.decode.annotation import (
     Decoder,
     Tombstones,
@@ -24,7 +25,7 @@ from keepfast.decode.annotation import (
     takes_bytes,
     type_name,
 )
-from keepfast.decode.cloudevents import CloudEventDecoder
+from keepfast.decode.cloudevents import CloudEventDecoder, data_of
 from keepfast.decode.failures import CONTENT_TYPE_UNKNOWN, MISSING_REQUIRED_FIELD, UNKNOWN_TYPE
 from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaSource
 from keepfast.decode.signature import is_plain
@@ -238,12 +239,22 @@ class _BySchema:
 
     def ensure(self, message: Message) -> None:
         decoder = self._decoder(message.topic())
-        if isinstance(decoder, SchemaDecoder):
-            decoder.ensure(message)
+        if isinstance(decoder, SchemaDecoder) and (value := message.value()) is not None:
+            decoder.ensure(value, read_headers(message))
+        elif isinstance(decoder, CloudEventDecoder) and isinstance(decoder.inner, SchemaDecoder):
+            try:
+                data = data_of(message)
+            except Exception:  # noqa: BLE001 - of whatever kind: it is no event, as decoding will say
+                return
+            decoder.inner.ensure(data, read_headers(message))
 
     def ref(self, message: Message) -> SchemaRef | None:
         decoder = self._decoder(message.topic())
-        return decoder.ref(message) if isinstance(decoder, SchemaDecoder) else None
+        if isinstance(decoder, CloudEventDecoder) and isinstance(decoder.inner, SchemaDecoder):
+            with suppress(Exception):  # it is no event
+                return decoder.inner.ref(data_of(message), read_headers(message))
+            return None
+        return decoder.ref(message.value(), read_headers(message)) if isinstance(decoder, SchemaDecoder) else None
 
     def _decoder(self, topic: str) -> RecordDecoder:
         found = self._known.get(topic)
@@ -256,9 +267,14 @@ class _BySchema:
             kind = Optional[kind]  # noqa: UP045 - `|` fails for some kinds of types
         schema = decoding.schema_of(topic)
         if isinstance(schema, CloudEvents):
-            return CloudEventDecoder(kind, tombstones=decoders.tombstones, where=decoders.where)
+            inner: Any = None if schema.data is None or takes_bytes(kind) else self._of_schema(topic, schema.data, kind)
+            return CloudEventDecoder(kind, tombstones=decoders.tombstones, where=decoders.where, inner=inner)
         if schema is None or takes_bytes(kind):
             return _of_value(decoders.of(kind))
+        return self._of_schema(topic, schema, kind)
+
+    def _of_schema(self, topic: str, schema: Schema, kind: Any) -> FileDecoder | SchemaDecoder:
+        decoders, decoding = self._decoders, self._decoders.decoding
         if isinstance(schema, JsonSchema) and not schema.registry:
             return FileDecoder(topic, schema, kind, tombstones=decoders.tombstones, where=decoders.where)
         if decoding.source is None:

@@ -1,28 +1,37 @@
-"""CloudEvents, structured and binary, unwrapped with the official SDK (extra `cloudevents`)."""
+"""CloudEvents, structured and binary, read and written with the official SDK (extra `cloudevents`)."""
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
 
-from keepfast.core.errors import ConfigError, DecodeError, Signal
-from keepfast.core.records import Message, read_headers
+from keepfast.core.errors import ConfigError, DecodeError, SchemaPending, Signal
+from keepfast.core.records import Headers, Message, read_headers
+from keepfast.core.schemas import CloudEvents
 from keepfast.decode.annotation import Tombstones, converter_for, on_null, takes_bytes, type_name
 from keepfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, Names, describe
 
+CONTENT_TYPES: Final = {"json": "application/json", "avro": "application/avro", "protobuf": "application/protobuf"}
+
 
 class CloudEventDecoder:
-    """The data of an event, as the annotation says. A `RecordDecoder`; any thread."""
+    """The data of an event, as the annotation says, or as `inner` reads its bytes. A `RecordDecoder`; any thread."""
 
-    def __init__(self, annotation: Any, *, tombstones: Tombstones, where: str = "") -> None:
+    def __init__(
+        self, annotation: Any, *, tombstones: Tombstones, where: str = "", inner: DataDecoder | None = None
+    ) -> None:
         _sdk()
+        self.inner = inner
         self._null = on_null(annotation, tombstones)
         self._bytes = takes_bytes(annotation)
         self._wanted = type_name(annotation)
         self._text = annotation is str
         self._convert: Callable[[Any], Any] | None = None
         self._names: Names = frozenset
-        if not (self._bytes or self._text):
+        if not (self._bytes or self._text or inner is not None):
             self._convert, self._names = converter_for(annotation, where=where)
 
     def __call__(self, message: Message) -> Any:
@@ -30,9 +39,10 @@ class CloudEventDecoder:
         if value is None:
             return self._null()
         try:
-            data = event_of(message).get_data()
-            return self._given(data)
-        except (Signal, DecodeError, MemoryError):
+            if self.inner is not None:
+                return self.inner.read(data_of(message), read_headers(message))
+            return self._given(event_of(message).get_data())
+        except (Signal, DecodeError, SchemaPending, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - any error that the bytes cause becomes an outcome
             failure = self._described(error, value)
@@ -51,6 +61,46 @@ class CloudEventDecoder:
             return describe(error, value, wanted=self._wanted, names=self._names)
         code = SCHEMA_INVALID if home == "cloudevents" else DECODE_FAILED
         return DecodeError(f"the record is no CloudEvent ({type(error).__name__})", code=code)
+
+
+class DataDecoder(Protocol):
+    """Reads the bytes of an event's data: see `decode.schemas.SchemaDecoder`."""
+
+    def read(self, value: bytes, headers: Headers) -> Any: ...
+
+
+def data_of(message: Message) -> bytes:
+    """The data of a record's event as bytes. Raises what the SDK raises."""
+    if any(name.startswith("ce_") for name, _ in read_headers(message)):
+        event_of(message)  # it is one
+        return message.value() or b""
+    data = event_of(message).get_data()
+    return data if isinstance(data, bytes) else json.dumps(data).encode()
+
+
+def event_writer(schema: CloudEvents) -> Callable[[Any, list[tuple[str, Any]]], bytes]:
+    """Writes events: of data, or those of the SDK. Adds the headers. Raises ConfigError without the SDK."""
+    kafka, json_format = _sdk()
+    from cloudevents.core.v1.event import CloudEvent
+
+    write, format_ = (kafka.to_binary if schema.mode == "binary" else kafka.to_structured), json_format()
+    content = CONTENT_TYPES[schema.data.format if schema.data is not None else "json"]
+    attributes = {"source": schema.source, "type": schema.type, "specversion": "1.0", "datacontenttype": content}
+
+    def serialize(data: Any, headers: list[tuple[str, Any]]) -> bytes:
+        event = data
+        if not is_event(data):
+            event = CloudEvent({**attributes, "id": str(uuid.uuid4()), "time": datetime.now(UTC)}, data)
+        written = write(event, format_)
+        headers += written.headers.items()
+        return bytes(written.value)
+
+    return serialize
+
+
+def is_event(value: Any) -> bool:
+    """Whether it is an event of the SDK, of whichever version."""
+    return hasattr(value, "get_attributes") and hasattr(value, "get_data")
 
 
 def event_of(message: Message) -> Any:

@@ -28,6 +28,7 @@ from keepfast.decode.failures import (
     describe,
     describe_invalid,
 )
+from keepfast.decode.protobuf import is_message, name_at
 from keepfast.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -157,11 +158,9 @@ class SchemaDecoder:
         self._discard_unknown = discard_unknown
         self._kinds = [member for member in members_of(annotation) if member is not type(None)]
         self._wanted = " | ".join(map(type_name, self._kinds))
-        if isinstance(schema, Protobuf) and len(self._kinds) > 1:
-            raise ConfigError(
-                f"{where}: one class of Protobuf for a topic, not {self._wanted}; write a message with oneof"
-            )
         self._targets = {_last(_name(kind)): self._target(kind, where) for kind in self._kinds}
+        if isinstance(schema, Protobuf) and len(self._targets) < len(self._kinds):
+            raise ConfigError(f"{where}: the name of a message chooses its class, and {self._wanted} have one name")
         self._readers: dict[bytes, Read] = {}
         self._refs: dict[bytes, SchemaRef] = {}
         self._unknown: dict[bytes, tuple[float, str]] = {}
@@ -185,21 +184,16 @@ class SchemaDecoder:
             read = self._missing(frame, value, headers)
         return read(value, headers)
 
-    def ensure(self, message: Message) -> None:
-        """Raises SchemaPending if the record cannot be decoded yet, and nothing else."""
-        value = message.value()
-        if value is None:
-            return
-        headers = read_headers(message)
+    def ensure(self, value: bytes, headers: Headers) -> None:
+        """Raises SchemaPending if the value cannot be decoded yet, and nothing else."""
         frame = frame_of(value, headers)
         if frame is not None and frame not in self._readers:
             with suppress(DecodeError):  # decoding raises it, too, in its place
                 self._missing(frame, value, headers)
 
-    def ref(self, message: Message) -> SchemaRef | None:
-        """The schema of a record, as far as it is known; None if the record does not name one. Never blocks."""
-        value = message.value()
-        frame = frame_of(value, read_headers(message)) if value else None
+    def ref(self, value: bytes | None, headers: Headers) -> SchemaRef | None:
+        """The schema of a value, as far as it is known; None if the record does not name one. Never blocks."""
+        frame = frame_of(value, headers) if value else None
         if frame is None:
             return None
         subject = self._registry.subject_of(self._topic, None)
@@ -243,7 +237,7 @@ class SchemaDecoder:
                 self._unknown.clear()
             self._unknown[frame] = (time.monotonic() + UNKNOWN_FOR_S, f"the registry does not know its schema: {error}")
             return
-        deserialize, target = self._chosen(found)
+        deserialize, target = self._chosen(found, value, headers)
         if deserialize is not None:  # once here, so that what the schema refers to is in the client's cache
             try:
                 deserialize(value, self._topic, headers)
@@ -252,14 +246,38 @@ class SchemaDecoder:
                 if away is not None:  # else it is about the value: decoding it again will tell
                     raise away from error
         self._refs[frame] = found.ref
-        self._readers[frame] = self._reader(found.ref, deserialize, target)
+        by_message = found.ref.format == "protobuf" and len(self._targets) > 1
+        self._readers[frame] = self._by_message(found) if by_message else self._reader(found.ref, deserialize, target)
         log.info("schema_fetched", topic=self._topic, schema=str(found.ref))
 
-    def _chosen(self, found: Registered) -> tuple[Deserialize | None, Convert | None]:
-        """What reads records of this schema; None: the handler takes none of its name."""
+    def _chosen(self, found: Registered, value: bytes, headers: Headers) -> tuple[Deserialize | None, Convert | None]:
+        """What reads records like this one; None: the handler takes none of its name."""
         if len(self._targets) == 1:
             return next(iter(self._targets.values()))
-        return self._targets.get(_last(name_of(found.text, found.ref.format) or ""), (None, None))
+        name = name_of(found.text, found.ref.format) or ""
+        if found.ref.format == "protobuf":
+            with suppress(Exception):  # reading the value tells what is wrong with it
+                name = name_at(found.text, self._registry.indexes_of(value, headers))
+        return self._targets.get(_last(name), (None, None))
+
+    def _by_message(self, found: Registered) -> Read:
+        """A schema of Protobuf may have several messages: each value says which one it is."""
+        readers: dict[tuple[int, ...], Read] = {}
+
+        def read(value: bytes, headers: Headers) -> Any:
+            try:
+                indexes = self._registry.indexes_of(value, headers)
+                chosen = readers.get(indexes)
+                if chosen is None:
+                    target = self._targets.get(_last(name_at(found.text, indexes)), (None, None))
+                    chosen = readers[indexes] = self._reader(found.ref, *target)
+            except Exception as error:  # noqa: BLE001 - any error that the bytes cause becomes an outcome
+                failure = _described(error, value, found.ref, self._wanted, frozenset)
+            else:
+                return chosen(value, headers)
+            raise failure  # outside, because the library's error quotes the payload
+
+        return read
 
     def _reader(self, ref: SchemaRef, deserialize: Deserialize | None, target: Convert | None) -> Read:
         if deserialize is None:
@@ -330,7 +348,7 @@ class FileDecoder:
         value = message.value()
         return self._null() if value is None else self.read(value)
 
-    def read(self, value: bytes) -> Any:
+    def read(self, value: bytes, headers: Headers = ()) -> Any:  # noqa: ARG002 - as of `SchemaDecoder`
         """Raises DecodeError."""
         from jsonschema.exceptions import best_match
 
@@ -365,11 +383,6 @@ def declared_names(schema: Any) -> Iterable[str]:
     elif isinstance(schema, list):
         for part in schema:
             yield from declared_names(part)
-
-
-def is_message(kind: Any) -> bool:
-    """Whether it is a class that was generated for a message of Protobuf."""
-    return isinstance(kind, type) and hasattr(kind, "DESCRIPTOR") and hasattr(kind, "ParseFromString")
 
 
 def _from_message(kind: Any, where: str) -> Convert:

@@ -35,6 +35,27 @@ Deserialize = Callable[[bytes, str, Headers], Any]
 """From a value, its topic and its headers to plain data, or to a message of Protobuf."""
 
 
+@dataclass(frozen=True, slots=True)
+class OAuthClient:
+    """Who asks where for the tokens that the registry takes."""
+
+    token_url: str
+    client_id: str
+    secret: str = field(repr=False)
+    scope: str = ""
+    cluster: str = ""
+
+    def properties(self) -> dict[str, Any]:
+        return {
+            "bearer.auth.credentials.source": "OAUTHBEARER",
+            "bearer.auth.issuer.endpoint.url": self.token_url,
+            "bearer.auth.client.id": self.client_id,
+            "bearer.auth.client.secret": self.secret,
+            "bearer.auth.scope": self.scope,
+            "bearer.auth.logical.cluster": self.cluster,
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryConnection:
     """How to reach the registry, and how subjects are named."""
@@ -42,6 +63,7 @@ class RegistryConnection:
     url: str
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    oauth: OAuthClient | None = None
     ssl_ca_location: str | None = None
     ssl_certificate_location: str | None = None
     ssl_key_location: str | None = None
@@ -62,7 +84,9 @@ class RegistryConnection:
         found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if all(url.strip().startswith(("http://", "mock://")) for url in self.url.split(",")):
             found["ssl.ca.location"] = False  # nothing is encrypted, and to load certificates takes a while
-        if self.username is not None:
+        if self.oauth is not None:
+            found |= self.oauth.properties()
+        elif self.username is not None:
             found["basic.auth.user.info"] = f"{self.username}:{self.password or ''}"
         return {"url": self.url, "timeout": self.timeout_s, "max.retries": 0, **found}
 
@@ -103,8 +127,12 @@ class Registry:
             raise ConfigError(f"registry: {error}. Fix the settings of [registry].") from error
 
     def close(self) -> None:
-        if not self.in_memory:
-            self.client.close()
+        if self.in_memory:
+            return
+        self.client.close()
+        tokens: Any = getattr(getattr(self.client, "_rest_client", None), "bearer_field_provider", None)
+        if hasattr(tokens, "client"):  # which the client leaves open
+            tokens.client.close()
 
     def check(self) -> None:
         """It answers, and takes the credentials."""
@@ -140,9 +168,11 @@ class Registry:
             case _:
                 return f"{topic}-value"
 
-    def version(self, subject: str, version: int | Literal["latest"] = "latest") -> Registered:
-        """A version of a subject. RegistryError with the fault MISSING: there is none."""
-        return _registered(self.ask(self.client.get_version, subject, version))
+    def version(
+        self, subject: str, version: int | Literal["latest"] = "latest", *, form: str | None = None
+    ) -> Registered:
+        """A version of a subject. `form`: see FORMS. RegistryError with the fault MISSING: there is none."""
+        return _registered(self.ask(self.client.get_version, subject, version, fmt=form))
 
     def latest(self, topic: str, format: SchemaFormat) -> Registered:  # noqa: A002 - what it is
         """The latest schema of a topic's values, in the form of deserializers. Raises RegistryError with the fault
@@ -182,6 +212,18 @@ class Registry:
             version=found.version if found else None,
         )
         return Registered(ref, schema.schema_str, _references(schema))
+
+    def indexes_of(self, value: bytes, headers: Headers) -> tuple[int, ...]:
+        """Where the message of a value in Protobuf is in its schema: its number there, and those of messages within
+        that. Raises what the client raises for a value that is none.
+        """
+        from confluent_kafka.schema_registry import dual_schema_id_deserializer
+        from confluent_kafka.schema_registry.serde import SchemaId
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        found = SchemaId("PROTOBUF")
+        dual_schema_id_deserializer(value, SerializationContext("", MessageField.VALUE, list(headers)), found)
+        return tuple(found.message_indexes or (0,))
 
     def _places(self, schema_id: int, subject: str | None, schema: Any) -> list[Any]:
         """Subjects and versions that have it."""
@@ -312,7 +354,8 @@ def translated(error: Exception, url: str) -> RegistryError:
     text = f"The schema registry {url} answers {status}: {getattr(error, 'error_message', '')}"
     if status in (401, 403):
         return RegistryError(
-            f"{text}. Set registry.username and registry.password, or ask for the right.", fault=Fault.REFUSED
+            f"{text}. Set registry.username and registry.password, or registry.oauth_…, or ask for the right.",
+            fault=Fault.REFUSED,
         )
     if status == 404 and code in UNKNOWN:
         return RegistryError(text, fault=Fault.MISSING, code=str(code))

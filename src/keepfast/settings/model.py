@@ -115,6 +115,17 @@ class RegistrySettings(Policy):
     password: Annotated[Secret | None, Hidden(), Doc("The password to log in with. Keep it out of keepfast.toml.")] = (
         None
     )
+    oauth_token_url: Annotated[
+        str | None,
+        Doc("Where tokens are issued (OAuth, client credentials). Then a token is sent instead of name and password."),
+    ] = None
+    oauth_client_id: Annotated[str | None, Doc("The client that asks for a token.")] = None
+    oauth_client_secret: Annotated[Secret | None, Hidden(), Doc("Its secret. Keep it out of keepfast.toml.")] = None
+    oauth_scope: Annotated[str | None, Doc("The scope of the token.")] = None
+    oauth_cluster: Annotated[
+        str | None,
+        Doc("The logical cluster of the registry (the header `target-sr-cluster`), as Confluent Cloud wants it."),
+    ] = None
     ssl_ca_location: Annotated[
         str | None, Doc("File or directory of trusted certificates."), Derived("those of certifi")
     ] = None

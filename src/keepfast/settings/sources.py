@@ -163,9 +163,19 @@ class RawSettings:
         self.problems.extend(problems)
 
 
+_NAMES_ELSEWHERE: Final = {
+    **dict.fromkeys(("dlq", "dlt", "dead_letter_topic", "dead_letters"), "dead_letter"),
+    **dict.fromkeys(("bootstrap", "bootstrap_servers", "servers"), "brokers"),
+    **dict.fromkeys(("workers", "max_workers", "threads", "parallelism"), "concurrency"),
+}
+"""What settings are called in other libraries."""
+
+
 def did_you_mean(wrong: str, known: Iterable[str], *, else_: str = "") -> str:
     """Advice for a name that does not exist: the nearest one that does, or `else_`, or all there are."""
     names = list(known)
+    if (usual := _NAMES_ELSEWHERE.get(wrong)) in names:
+        return f"Did you mean {usual}?"
     # Variables share their beginnings, so for them only a misspelling is near.
     ours = wrong.startswith(PREFIX)
     near = difflib.get_close_matches(wrong, names, n=len(names) if ours else 1, cutoff=0.85 if ours else 0.6)
@@ -417,14 +427,13 @@ class TreeReader:
             return {}
         if isinstance(value, Mapping):
             return {str(name): item for name, item in value.items()}
-        policy = section and section.policy
-        expected = (
-            "a table"
-            if self._source is SettingSource.FILE
-            else f"a {policy.__name__} or a mapping"
-            if policy
-            else "a mapping"
-        )
+        expected = "a mapping"
+        if self._source is SettingSource.FILE:
+            expected = "a table"
+        elif section and (policy := section.policy):
+            option = next(name for name in section.by_name if hasattr(policy, name))
+            example = f"{section.name}={policy.__name__}({option}=…)"
+            expected = f"a {policy.__name__} or a mapping, as in {example}"
         self._problem(path, f"must be {expected}; got something of type {type(value).__name__}")
         return {}
 
