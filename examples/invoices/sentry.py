@@ -31,9 +31,12 @@ class FileTransport(Transport):
 
 def init_sentry(environ: Mapping[str, str]) -> None:
     """SENTRY_DSN says where to, or SENTRY_FILE: reports are written to that file. Without either, Sentry is off."""
-    path, test = environ.get("SENTRY_FILE"), dict[str, Any]()
-    if path is not None:
+    options = dict[str, Any]()
+    if path := environ.get("SENTRY_FILE"):
+        options = {"dsn": TEST_DSN, "transport": FileTransport(Path(path))}
         # Sentry imports every library that it knows and finds; in a test environment these are many.
-        test = {"dsn": TEST_DSN, "transport": FileTransport(Path(path)), "auto_enabling_integrations": False}
-    sentry_sdk.init(include_local_variables=False, **test)  # local variables hold what was in the record
+        options["auto_enabling_integrations"] = False
+    elif not environ.get("SENTRY_DSN"):
+        return
+    sentry_sdk.init(include_local_variables=False, **options)  # local variables hold what was in the record
     ignore_logger("keepfast.*")  # or each letter is reported again, as a line of the log

@@ -131,8 +131,8 @@ def story(stage: Stage, *, short: bool = False) -> Account:
 
 def check_pages(account: Account, url: str) -> None:
     """What is mounted in the service: our health, and the service's metrics beside ours."""
-    ready, page = httpx.get(f"{url}/kafka/health/ready"), httpx.get(f"{url}/kafka/metrics").text
-    account.check(f"it is not ready: {ready.text}", right=ready.status_code == 200)
+    until(lambda: httpx.get(f"{url}/kafka/health/ready").status_code == 200, "it is ready", timeout_s=30)
+    page = httpx.get(f"{url}/kafka/metrics").text
     for name in ("invoices_charged_cents_total", "kafka_consumer_lag", "billing_invoice_processed_total"):
         account.check(f"{name} is not on the page of metrics", right=f"\n{name}" in page)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Self
 
 import msgspec
 
 from examples.database import Database
+from keepfast import upsert
 
 Row = tuple[object, ...]
 Upsert = Callable[[Sequence[Row]], None]
@@ -50,23 +52,25 @@ class Person(msgspec.Struct, frozen=True):
         return self.id, self.name, _measure(self.height), _measure(self.mass), birth_year, self.edited
 
 
-_UPSERT = """
-    INSERT INTO people (id, name, height_cm, mass_kg, birth_year, edited) VALUES (%s, %s, %s, %s, %s, %s)
-    ON CONFLICT (id) DO UPDATE SET
-        name = EXCLUDED.name, height_cm = EXCLUDED.height_cm, mass_kg = EXCLUDED.mass_kg,
-        birth_year = EXCLUDED.birth_year, edited = EXCLUDED.edited, updated_at = now()
-    WHERE people.edited <= EXCLUDED.edited -- a letter that is replayed late changes nothing newer
-"""
+_COLUMNS = ("id", "name", "height_cm", "mass_kg", "birth_year", "edited", "updated_at")
+
+
+def _statement(row: Row) -> tuple[str, tuple[Any, ...]]:
+    """A version that is repeated, or a letter that is replayed late, changes nothing."""
+    columns = dict(zip(_COLUMNS, (*row, datetime.now(UTC)), strict=True))
+    return upsert("people", columns, key="id", update=_COLUMNS[1:], newer="edited")
 
 
 def upsert_into(database: Database) -> Upsert:
     """All rows in one transaction."""
 
-    def upsert(rows: Sequence[Row]) -> None:
+    def upsert_rows(rows: Sequence[Row]) -> None:
+        statements = [_statement(row) for row in rows]
         with database.transaction() as connection, connection.cursor() as cursor:
-            cursor.executemany(_UPSERT, rows)
+            for text in dict.fromkeys(text for text, _ in statements):  # the same for all
+                cursor.executemany(text, [values for _, values in statements])
 
-    return upsert
+    return upsert_rows
 
 
 def _measure(text: str) -> Decimal | None:

@@ -23,6 +23,7 @@ from keepfast.telemetry.state import (
     Hold,
     LaneState,
     PartitionState,
+    QueueState,
     StuckHandler,
 )
 from keepfast.testing import KafkaBroker
@@ -240,3 +241,18 @@ def test_the_view_fits_80_columns_and_no_number_is_cut() -> None:
         )
         assert any(topic[:4] in line and "held" in line for line in text)
     assert {"1,234,568", "23,456"} <= set(" ".join(drawn(view_of(app, before, elapsed_s=2.0), width=80)).split())
+
+
+def test_the_view_of_a_queue_has_its_locks_and_says_that_its_lag_is_not_known() -> None:
+    state = ConsumerState(
+        name="charge", group="g", topics=("t",), order="queue", commit="each", phase="running",
+        queue=QueueState(lock_s=30.0, redelivered=1_234, locks_expired=5),
+    )  # fmt: skip
+    app = AppState(
+        app="payments", version="1", keepfast="0.1.0", pid=0, uptime_s=1, phase="running", consumers={"charge": state}
+    )
+    detail = ConsumerDetail(state=state, counts=ConsumerCounts())
+    for view in (view_of(app), detail_of("charge", detail)):
+        text = " ".join(" ".join(drawn(view, width=80)).split())
+        assert "the client has no request for its lag" in text
+        assert "Locks of 30 s, 5 ran out; 1,234 records delivered again" in text

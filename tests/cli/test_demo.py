@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
@@ -91,6 +94,8 @@ def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked
             [*KEEPFAST, *command[1:]], capture_output=True, text=True, timeout=60, check=True, env=environment()
         )
         assert "shop.order.dlq: " in listed.stdout
+        screen = logged_in(printed.read_text())
+        wait_until(lambda: "All consumers are well." in screen("/consumers"), "the desk shows the consumer")
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 1, "the account decides: Ctrl-C is the end that was asked for"
 
@@ -108,6 +113,20 @@ def test_ctrl_c_ends_it_and_everything_it_started(tmp_path: Path) -> None:
     wait_until(lambda: not marked(mark), "all of its processes are gone")
     assert printed.read_text().endswith("Stopped.\n")
     assert "Traceback" not in printed.read_text()
+
+
+def logged_in(printed: str) -> Callable[[str], str]:
+    """Screens of the desk whose address was printed, by their path."""
+    [(address, token)] = re.findall(r"Dead letters: (http://[^/]+)/login#token=(\S+)", printed)
+    browser = build_opener(HTTPCookieProcessor())
+    login = Request(f"{address}/login", urlencode({"token": token}).encode(), {"Origin": address})
+    browser.open(login, timeout=30).close()
+
+    def screen(path: str) -> str:
+        with browser.open(f"{address}{path}", timeout=30) as answer:
+            return str(answer.read(), "utf-8")
+
+    return screen
 
 
 def marked(mark: str) -> Sequence[int]:

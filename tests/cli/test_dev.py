@@ -12,6 +12,7 @@ import pytest
 from keepfast import App
 from keepfast.cli import dev_registry
 from keepfast.cli.connection import connection_for
+from keepfast.cli.control_client import ControlClient
 from keepfast.cli.dev import closing_message
 from keepfast.cli.dev_environment import DevEnvironment
 from keepfast.cli.dev_registry import DevBroker
@@ -198,6 +199,23 @@ def test_of_several_one_must_be_chosen(nowhere: Path) -> None:
             'from keepfast import App\napp = App("b")\n@app.consumer("t")\ndef f(x: dict): ...\n'
         )
         assert chosen("b:app") == ("second:1",)
+
+
+def test_ctl_finds_the_app_and_its_token(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = DevBroker(address="here:1", app="app:app", folder=str(nowhere), health_port=8099, token="secret")
+    assert "secret" not in repr(app)
+    with dev_registry.register(app):
+        [file] = dev_registry.directory().iterdir()
+        assert file.stat().st_mode & 0o077 == 0
+        assert ControlClient.of(None, None) == ControlClient("http://127.0.0.1:8099", "secret")
+        assert ControlClient.of(None, "http://127.0.0.1:1").url == "http://127.0.0.1:1"
+        monkeypatch.setenv("HEALTH_CHECK_PORT", "8123")
+        assert ControlClient.of(None, None) == ControlClient("http://127.0.0.1:8123")
+        monkeypatch.delenv("HEALTH_CHECK_PORT")
+        other = nowhere.parent / "other"
+        other.mkdir()
+        monkeypatch.chdir(other)
+        assert ControlClient.of(None, None) == ControlClient("http://127.0.0.1:8080")
 
 
 def test_what_a_killed_one_has_left_is_removed(nowhere: Path) -> None:

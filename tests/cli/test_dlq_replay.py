@@ -9,10 +9,11 @@ import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.cli.letters_filed import file_letters
@@ -126,6 +127,7 @@ def test_marks_are_facts_with_who_and_why_and_can_be_taken_back(place: Place) ->
     assert "refunded by hand" in shown
     place.run("restore", place.dlq, "--all", "--yes")
     assert place.states() == {"open": 5}
+    assert "There are: 5 open." in place.run("list", place.dlq, "--state", "discarded").stdout
     actions = [json.loads(line)["action"] for line in place.run("audit", place.dlq, "--json").stdout.splitlines()]
     assert actions == ["restore", "archive", "fail", "discard"]
 
@@ -202,6 +204,53 @@ def test_a_replay_that_is_killed_goes_on_without_a_duplicate_and_in_order(place:
     assert all(values == sorted(values) for values in found.values())
     assert place.states() == {"replaying": count}
     assert killed == 3
+
+
+def test_ctrl_c_says_how_to_go_on_and_nothing_is_sent_twice(place: Place) -> None:
+    place.file(60)
+    with subprocess.Popen(
+        [*KEEPFAST, "dlq", "replay", place.dlq, "--all", "--yes", "--rate", "10/s"],
+        cwd=place.folder,
+        env=environment(**place.environ),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_until(partial(reached, place, 3), "some are sent")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    words = errors.split("To continue, without a duplicate: keepfast dlq ")[1].split()
+    assert place.states()["open"] > 0
+    place.run(*words[:3])
+    assert sorted(int(message.value()) for message in place.sent(60)) == list(range(60))
+    assert place.states() == {"replaying": 60}
+
+
+@pytest.mark.long
+def test_a_replay_whose_broker_restarts_goes_on_and_sends_each_record_once(tmp_path: Path) -> None:
+    with KafkaBroker() as broker:
+
+        def topic(*, partitions: int, suffix: str = "") -> str:
+            return broker.create_topic(f"orders{suffix}", partitions=partitions)
+
+        place = Place(broker, cast("TopicFactory", topic), tmp_path)
+        place.file(80)
+        with subprocess.Popen(
+            [*KEEPFAST, "dlq", "replay", place.dlq, "--all", "--yes", "--rate", "10/s"],
+            cwd=place.folder,
+            env=environment(**place.environ),
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            wait_until(partial(reached, place, 3), "some are sent")
+            broker.restart()
+            _, errors = process.communicate(timeout=120)
+        if process.returncode:  # it may as well have survived the restart
+            words = errors.split("To continue, without a duplicate: keepfast dlq ")[1].split()
+            age(place, words[1])
+            place.run(*words[:3])
+        assert sorted(int(message.value()) for message in place.sent(80)) == list(range(80))
+        assert place.states() == {"replaying": 80}
 
 
 def reached(place: Place, count: int) -> bool:

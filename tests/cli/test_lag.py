@@ -20,6 +20,9 @@ app = App("shop")
 
 @app.consumer({topic!r}, group={group!r}, dead_letter="{{topic}}.dlq")
 def charge(payment: dict) -> None: ...
+
+@app.consumer({topic!r}, order="queue", dead_letter="{{topic}}.dlq")
+def refund(payment: dict) -> None: ...
 """
 
 
@@ -47,6 +50,7 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
 
     done = keepfast("lag", "shop:app", "--for", "0", "--json", cwd=tmp_path, **where)
     assert done.returncode == 0, done.stderr
+    assert "refund is a queue: the client has no request for its lag" in done.stderr
     reported = json.loads(done.stdout)
     by_partition: dict[int, Any] = {one["partition"]: one for one in reported["partitions"]}
     assert [by_partition[number]["lag"] for number in range(3)] == [2, 0, 0]

@@ -95,6 +95,7 @@ def test_a_range_is_processed_again_and_the_group_does_not_notice(
     scene = Scene(kafka, topic, tmp_path)
     scene.produce(6, partition=0)
     scene.produce(1, partition=0, bad=True)
+    scene.produce(2, partition=0)  # behind the range
     scene.produce(5, partition=1)
     scene.client.commit(scene.group, scene.source, 7, partition=0)
     ranges = ("charge", "--offsets", "0:2-6", "--offsets", "1:4-")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from keepfast.testing.jars import cache_dir
 from tests.support import command_server
 from tests.support.waiting import DEADLINE_S
 
@@ -32,7 +33,8 @@ def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     # Somebody's `keepfast dev` that runs on this machine is not for a test to find.
     own = str(Path(tempfile.gettempdir(), f"keepfast-test-{os.getpid()}"))
-    return {**kept, "XDG_RUNTIME_DIR": own, "XDG_CACHE_HOME": own, **more}
+    # Nor is what it has read of dead letters; Kafka's jars are for all.
+    return {**kept, "XDG_RUNTIME_DIR": own, "XDG_CACHE_HOME": own, "KEEPFAST_CACHE_DIR": str(cache_dir()), **more}
 
 
 def keepfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:

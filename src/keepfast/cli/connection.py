@@ -56,7 +56,7 @@ def connection_for(target: str | None, brokers: str | None) -> tuple[Connection,
     connection = connection_of(settings.kafka)
     if brokers is not None:
         connection = replace(connection, brokers=addresses_of(brokers))
-    elif (near := _dev_broker(target, settings.origins.get("kafka.brokers", ""))) is not None:
+    elif (near := dev_broker(target, settings.origins.get("kafka.brokers", ""), choose="--brokers")) is not None:
         click.echo(f"Using the broker of `keepfast dev {near.app}`, {near.address}.", err=True)
         connection = Connection(brokers=(near.address,), client_id=connection.client_id)
     # The client's own lines on standard error would mix with ours and say less.
@@ -71,8 +71,9 @@ def addresses_of(brokers: str) -> tuple[str, ...]:
     return addresses
 
 
-def _dev_broker(target: str | None, origin: str) -> DevBroker | None:
-    """The broker of a running `keepfast dev`, or None. `origin` is where the setting `kafka.brokers` comes from.
+def dev_broker(target: str | None, origin: str, *, choose: str) -> DevBroker | None:
+    """The broker of a running `keepfast dev`, or None. `origin` is where the setting comes from that names a broker,
+    or a port, otherwise; `choose` is the option that does.
 
     Brokers named by the environment win. A `keepfast dev` of this directory takes precedence over brokers from files
     and code, as it does for the app itself; one of another directory is used only if no brokers are configured.
@@ -88,7 +89,7 @@ def _dev_broker(target: str | None, origin: str) -> DevBroker | None:
     near = of_this_app or near
     if len(near) > 1:
         names = " and ".join(map(str, near))
-        raise ConfigError(f"Several brokers of `keepfast dev` are running: {names}. Choose one with --brokers.")
+        raise ConfigError(f"Several brokers of `keepfast dev` are running: {names}. Choose one with {choose}.")
     return near[0] if near else None
 
 

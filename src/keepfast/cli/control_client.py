@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from keepfast.cli.connection import settings_for
+from keepfast.cli.connection import dev_broker, settings_for
 from keepfast.core.errors import ConfigError, ControlRefused, StartError
 from keepfast.http.client import fetch
 from keepfast.http.server import UNIX
@@ -52,10 +52,14 @@ class ControlClient:
 
     @classmethod
     def of(cls, target: str | None, url: str | None) -> ControlClient:
-        """From --url, the settings of an app, or the environment."""
+        """From --url, the environment, a running `keepfast dev`, or the settings of an app."""
         settings = settings_for(target)
         token = settings.control.token
         host, port = settings.health.host, settings.health.port
+        if url is None:  # with an origin, only a `keepfast dev` of this folder counts
+            near = dev_broker(target, settings.origins.get("health.port") or "default", choose="--app or --url")
+            if near is not None and near.health_port:
+                return cls(f"http://127.0.0.1:{near.health_port}", near.token)
         if url is None and not host.startswith(UNIX) and port == 0:
             raise ConfigError("The app uses any free port (HEALTH_CHECK_PORT=0), see its log: pass it with --url.")
         address = host if host.startswith(UNIX) else f"http://{'127.0.0.1' if host in EVERYWHERE else host}:{port}"

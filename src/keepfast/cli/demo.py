@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 import sys
 import tempfile
@@ -70,6 +71,7 @@ def _play(options: dict[str, Any]) -> Account:
     begun_at = time.monotonic()
     view = _view(options)
     temporary = tempfile.TemporaryDirectory(prefix="keepfast-demo-")
+    health = _health() if options["stay"] else {}
     with temporary as folder, view, _broker(kafka=options["kafka"]) as (brokers, kind, settings):
         stage = Stage(
             brokers=brokers,
@@ -78,16 +80,28 @@ def _play(options: dict[str, Any]) -> Account:
             view=view,
             folder=Path(folder),
             begun_at=begun_at,
-            settings=settings,
+            settings={**settings, **health},
             target=options["shop"] or SHOP,
         )
 
         def then(account: Account) -> None:
             view.account(account)
             if options["stay"]:
-                _stay(brokers, kafka=options["kafka"], as_json=options["as_json"])
+                _stay(brokers, health, kafka=options["kafka"], as_json=options["as_json"])
 
         return play(stage, then)
+
+
+def _health() -> dict[str, str]:
+    """Settings of a consumer that the desk can see and control."""
+    from keepfast.testing.loopback import free_ports
+
+    return {
+        "KEEPFAST_HEALTH_ENABLED": "true",
+        "KEEPFAST_HEALTH_HOST": "127.0.0.1",
+        "KEEPFAST_HEALTH_PORT": str(free_ports(1)[0]),
+        "KEEPFAST_CONTROL_TOKEN": secrets.token_urlsafe(24),
+    }
 
 
 @contextmanager
@@ -122,13 +136,13 @@ def _view(options: dict[str, Any]) -> ScreenView:
     return ScreenView(screen, picture=options["svg"])
 
 
-def _stay(brokers: str, *, kafka: bool, as_json: bool) -> None:
+def _stay(brokers: str, health: Mapping[str, str], *, kafka: bool, as_json: bool) -> None:
     """Wait for Ctrl-C or SIGTERM, which end the demo as requested. The desk is served meanwhile."""
     with ExitStack() as stack:
-        _wait(brokers, _desk(stack, brokers, kafka=kafka), as_json=as_json)
+        _wait(brokers, _desk(stack, brokers, health, kafka=kafka), as_json=as_json)
 
 
-def _desk(stack: ExitStack, brokers: str, *, kafka: bool) -> str:
+def _desk(stack: ExitStack, brokers: str, health: Mapping[str, str], *, kafka: bool) -> str:
     """What to say about the desk."""
     from keepfast.cli.desk import desk_beside
     from keepfast.core.replays import DESK_TOPIC
@@ -138,7 +152,8 @@ def _desk(stack: ExitStack, brokers: str, *, kafka: bool) -> str:
     if not kafka:
         make_topics(brokers, [DESK_TOPIC, f"{DESK_TOPIC}.audit"])
     connection = Connection(brokers=tuple(brokers.split(",")), properties={"log_level": 0})
-    made = desk_beside(connection, urls=(), token="")
+    url = f"http://127.0.0.1:{health['KEEPFAST_HEALTH_PORT']}"
+    made = desk_beside(connection, urls=(url,), token=health["KEEPFAST_CONTROL_TOKEN"])
     return f"Without the desk: {made}" if isinstance(made, str) else f"Dead letters: {stack.enter_context(made).url}"
 
 

@@ -79,8 +79,9 @@ def _dev(options: RunOptions, *, kafka: bool, partitions: int) -> int:
     try:
         with ExitStack() as stack:
             dev_env, died = _start(stack, kafka=kafka, partitions=partitions)
-            _register(stack, dev_env, options.target)
-            _start_desk(stack, dev_env, options.target)
+            token = os.environ.setdefault("KEEPFAST_CONTROL_TOKEN", secrets.token_urlsafe(24))
+            _register(stack, dev_env, options.target, token)
+            _start_desk(stack, dev_env, options.target, token)
 
             def command(spec: ChildSpec) -> Sequence[str]:
                 kind = ["--dev-embedded"] if dev_env.embedded else []
@@ -118,14 +119,11 @@ def _start(stack: ExitStack, *, kafka: bool, partitions: int) -> tuple[DevEnviro
     return DevEnvironment(address=embedded.bootstrap, embedded=True, partitions=EMBEDDED_PARTITIONS, **port), str
 
 
-def _start_desk(stack: ExitStack, dev_env: DevEnvironment, target: str) -> None:
-    """The desk of this broker, if its packages are installed. The control token of the app is made for this session,
-    unless one is set.
-    """
+def _start_desk(stack: ExitStack, dev_env: DevEnvironment, target: str, token: str) -> None:
+    """The desk of this broker, if its packages are installed."""
     from keepfast.cli.desk import SubprocessTrier, desk_beside
     from keepfast.kafka.config import Connection
 
-    token = os.environ.setdefault("KEEPFAST_CONTROL_TOKEN", secrets.token_urlsafe(24))
     dev_env.create_desk_topics()
     connection = Connection(brokers=(dev_env.address,), properties={"log_level": 0})
     trier = SubprocessTrier(target, dev_env.address, KAFKA_BROKERS=dev_env.address)
@@ -136,11 +134,14 @@ def _start_desk(stack: ExitStack, dev_env: DevEnvironment, target: str) -> None:
     click.echo(f"Dead letters: {stack.enter_context(made).url}", err=True)
 
 
-def _register(stack: ExitStack, dev_env: DevEnvironment, target: str) -> None:
+def _register(stack: ExitStack, dev_env: DevEnvironment, target: str, token: str) -> None:
+    """So that commands in another terminal find the broker, and the control API of the app."""
     from keepfast.cli.dev_registry import DevBroker, register
 
+    port = dev_env.health_port
+    broker = DevBroker(address=dev_env.address, app=target, folder=str(Path.cwd()), health_port=port, token=token)
     try:
-        stack.enter_context(register(DevBroker(address=dev_env.address, app=target, folder=str(Path.cwd()))))
+        stack.enter_context(register(broker))
     except OSError as error:
         text = f"Other commands cannot find this broker ({error}): pass them --brokers {dev_env.address}."
         click.echo(text, err=True)

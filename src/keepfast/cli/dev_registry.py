@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,10 @@ class DevBroker:
     """As written on the command line."""
     folder: str
     """The working directory of `keepfast dev`."""
+    health_port: int = 0
+    """Of the app, on this host; 0 if it has none."""
+    token: str = field(default="", repr=False)
+    """Of the control API of the app. The file can be read by its owner only."""
 
     def is_near(self, folder: Path) -> bool:
         """Whether it runs in this folder, below it or above it."""

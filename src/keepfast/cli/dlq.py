@@ -17,7 +17,7 @@ from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import console, table
 from keepfast.core.errors import KeepfastError
 from keepfast.core.records import SPOOL_PARTITION, RecordPlace
-from keepfast.desk import CaseFilter, Desk, StoredLetter
+from keepfast.desk import Desk, StoredLetter
 from keepfast.desk.case_filter import Offsets
 
 CASES_SHOWN = 100
@@ -70,9 +70,9 @@ def causes(
             click.echo(json.dumps({**fields, "causes": [view.cause_fields(cause) for cause in found]}))
             return
         names = ", ".join(desk.options.topics)
-        click.echo(click.style(f"{names}: {view.verdict(summary, desk.now_ms())}", bold=True))
+        click.echo(click.style(f"{names}: {view.headline(summary, desk.now_ms())}", bold=True))
         if not found:
-            _say_empty(desk, where)
+            _print_empty(desk)
             return
         rows = [view.cause_row(cause) for cause in found]
         console().print(table(view.CAUSE_COLUMNS, rows, right=[0, 1], whole=[2]))
@@ -113,14 +113,20 @@ def list_cases(
         elif page.cases:
             console().print(table(view.CASE_COLUMNS, list(map(view.case_row, page.cases)), whole=[0, 1, 3]))
         else:
-            _say_empty(desk, where)
+            _print_empty(desk)
         if page.total > len(page.cases):
             click.echo(f"The last {len(page.cases):,} of {page.total:,}. --limit 0 shows all.", err=True)
 
 
-def _say_empty(desk: Desk, where: CaseFilter) -> None:
-    names = ", ".join(desk.options.topics)
-    click.echo(f"{names} has no letters." if where.is_everything else f"No letter in {names} matches.")
+def _print_empty(desk: Desk) -> None:
+    """Nothing matches: say whether that is because of the filter."""
+    names, counts = ", ".join(desk.options.topics), desk.summary().counts
+    if not counts:
+        click.echo(f"{names} has no letters.")
+        return
+    there = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+    click.echo(f"No letter in {names} matches. There are: {there}.")
+    click.echo(f"To list them: keepfast dlq list {desk.options.topics[0]} --state {min(counts)}", err=True)
 
 
 def _decoded(stored: StoredLetter, target: str | None) -> bytes | None:
@@ -128,14 +134,13 @@ def _decoded(stored: StoredLetter, target: str | None) -> bytes | None:
     if stored.letter.schema is None:
         return None
     from keepfast.app.schemas import source_of
-    from keepfast.desk.decoding import decoded
 
     settings = settings_for(target).registry
     if settings.url is None:
         return None
     source = source_of(settings, at_once=True)
     try:
-        return decoded(stored.letter, source)
+        return view.decoded(stored.letter, source)
     finally:
         source.close()
 

@@ -132,12 +132,7 @@ def replay(
     Exit codes: 0 all planned records are sent (with --wait: and processed), 1 not all (the output says what is left),
     2 usage, 3 broker or topic missing, 130 stopped by a signal (the output says how to continue).
     """
-    # long: one parameter for each option
-    where = filter_of(filters)
-    if everything and not where.is_everything:
-        raise click.UsageError("--all excludes filters: omit the filters, or omit --all.")
-    if not everything and where.is_everything and not where.states:
-        raise click.UsageError("Select cases with --cause, --error-type, --offsets, …, or use --all.")
+    where = _selection(filters, everything=everything)
     with report_errors(debug=debug), open_desk(topic, target, brokers) as desk:
         policy = ReplayPolicy(
             to=to,
@@ -156,6 +151,16 @@ def replay(
             desk, where, policy, function, why, reveal=reveal, wait=wait, dry_run=dry_run, json_=as_json, yes=yes
         )
     sys.exit(code)
+
+
+def _selection(filters: dict[str, Any], *, everything: bool) -> CaseFilter:
+    """The cases to replay: some filter, or all of them if that was asked for. Raises UsageError."""
+    where = filter_of(filters)
+    if everything and not where.is_everything:
+        raise click.UsageError("--all excludes filters: omit the filters, or omit --all.")
+    if not everything and where.is_everything and not where.states:
+        raise click.UsageError("Select cases with --cause, --error-type, --offsets, …, or use --all.")
+    return where
 
 
 def _replay(
@@ -215,7 +220,12 @@ def _run(desk: Desk, fact: RunFact, transform: Transform | None, *, wait: bool, 
 
     run = desk.replayer(fact, transform=transform, progress=report)
     with on_signals(run.stop):
-        fact = run.execute()
+        try:
+            fact = run.execute()
+        except KeepfastError:
+            progress.end(run.fact.sent)
+            click.echo(f"To continue, without a duplicate: {_resume_command(fact)}", err=True)
+            raise
         progress.end(fact.sent)
         if wait and fact.status == "done":
             _wait_for_results(desk, fact, lambda: run.stopped)
@@ -261,7 +271,7 @@ def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, j
         click.echo(f"{fact.status.capitalize()}: {fact.sent:,} of {fact.total:,} records are sent.", err=True)
         click.echo(f"Reason: {clean_text(fact.why)}", err=True)
         if fact.status != "cancelled":
-            click.echo(f"To continue, without a duplicate: keepfast dlq resume {fact.run} {fact.topic}", err=True)
+            click.echo(f"To continue, without a duplicate: {_resume_command(fact)}", err=True)
     for text in errors:
         click.echo(f"  {clean_text(text)}", err=True)
     if fact.skipped > len(errors):
@@ -269,6 +279,10 @@ def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, j
     if fact.status == "stopped" and "signal" in fact.why:
         return EXIT_STOPPED
     return 0 if fact.status == "done" and not fact.skipped and not (wait and failed) else EXIT_PARTIAL
+
+
+def _resume_command(fact: RunFact) -> str:
+    return f"keepfast dlq resume {fact.run} {fact.topic}"
 
 
 def plan_fields(plan: ReplayPlan) -> dict[str, Any]:

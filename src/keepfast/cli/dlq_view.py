@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from keepfast.core.errors import DecodeError, Discard, RegistryError
+from keepfast.core.schemas import Avro, JsonSchema, Protobuf, Schema, SchemaFormat, frame_of
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.envelope import schema_fields
+from keepfast.deadletters.letter import Letter
+from keepfast.decode.failures import DECODE_FAILED, SCHEMA_ID_MISSING
 from keepfast.desk import AuditEntry, Case, CaseHistory, CaseState, Cause, RunFact, StoredLetter, Summary
 from keepfast.desk.masking import field_name, frames, masked_text, shape
 from keepfast.telemetry.clean import clean_text, escaped, masked_tree
+
+if TYPE_CHECKING:
+    from keepfast.decode.schemas import SchemaSource
 
 MAX_REVEALED = 100_000
 
@@ -23,7 +30,7 @@ RUN_COLUMNS = ("RUN", "STATUS", "SENT", "OF", "OK", "FAILED AGAIN", "BY", "TOPIC
 AUDIT_COLUMNS = ("AT", "BY", "ACTION", "COUNT", "TOPIC", "WHAT", "WHY")
 
 
-def verdict(summary: Summary, now_ms: int) -> str:
+def headline(summary: Summary, now_ms: int) -> str:
     """The state of things in one sentence."""
     counts = summary.counts
     if not summary.unresolved:
@@ -329,3 +336,47 @@ def _age(ms: int) -> str:
 
 def _retries(count: int) -> str:
     return "1 retry" if count == 1 else f"{count} retries"
+
+
+def decoded(letter: Letter, source: SchemaSource | None) -> bytes | None:
+    """The value as JSON; None if it has no schema, or if it cannot be read. Asks the registry of `source`, which must
+    ask at once, and blocks meanwhile.
+    """
+    from keepfast.decode.schemas import SchemaDecoder
+
+    schema = letter.schema
+    if source is None or schema is None or letter.value is None:
+        return None
+    try:
+        reader = _reader(schema.format, letter.value, letter, source)
+        decode = SchemaDecoder(letter.topic or "", reader, dict[str, Any], source=source)
+        data = decode.read(letter.value, letter.headers)
+    except (DecodeError, Discard, RegistryError):
+        return None
+    return json.dumps(data, default=str, ensure_ascii=False).encode()
+
+
+def _reader(format: SchemaFormat, value: bytes, letter: Letter, source: SchemaSource) -> Schema:  # noqa: A002 - what it is
+    """Raises DecodeError and RegistryError."""
+    match format:
+        case "avro":
+            return Avro()
+        case "json":
+            return JsonSchema()
+        case "protobuf":
+            return Protobuf(_class_of(value, letter, source))
+
+
+def _class_of(value: bytes, letter: Letter, source: SchemaSource) -> type[Any]:
+    from keepfast.decode.protobuf import class_at
+
+    frame = frame_of(value, letter.headers)
+    if frame is None:
+        raise DecodeError("no schema id", code=SCHEMA_ID_MISSING)
+    found = source.registry.of_frame(frame, letter.topic or "", "protobuf")
+    try:
+        return class_at(source.registry, found, source.registry.indexes_of(value, letter.headers))
+    except RegistryError:
+        raise
+    except Exception as error:  # whatever the library says of a schema or value that is broken
+        raise DecodeError(f"no message of its schema ({type(error).__name__})", code=DECODE_FAILED) from error

@@ -32,8 +32,11 @@ EXTRAS: Final = {
     "tracing": "opentelemetry",
     "kafka-python": "kafka",
     "postgres": "psycopg",
+    "desk": "starlette",
+    "schemas": "fastavro",
+    "cloudevents": "cloudevents",
 }
-"""Extra → the module that it installs."""
+"""Extra → a module that it installs."""
 
 
 def environment() -> Iterator[DoctorFinding]:

@@ -2,13 +2,12 @@
 its process; then the causes of the dead letters, a fix, a replay, and a reconciliation of every order by its
 identity.
 
-    shop                  the consumer: user code
-    orders                the input
-    carrier               the downstream service, which has an outage
-    consumer_supervisor   the process that keeps the consumer running
-    consumer_process      starts and stops that process, and reads the events of both
-    picture               the state to display
-    story                 the sequence of steps
-    reconcile             the reconciliation, in a process of its own
-    screen                output: live on a terminal, as lines elsewhere
+    shop              the consumer: user code
+    orders            the input
+    carrier           the downstream service, which has an outage
+    consumer_process  the process that keeps the consumer running, and what starts, stops and follows it
+    picture           the state to display
+    story             the sequence of steps
+    reconcile         the reconciliation, in a process of its own
+    screen            output: live on a terminal, as lines elsewhere
 """
