@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
 DIST := --dist loadfile --no-loadscope-reorder
 # Tests that measure time come after the others. They use little of a processor: two side by side do not disturb each other.
-TIMING := -n $(if $(filter 0 1,$(JOBS)),0,2) --dist loadfile
+TIMING = -n $(if $(filter 0 1,$(JOBS)),0,2) --dist loadfile $(shell grep -rl --include='*.py' 'mark.timing' tests)
 BENCH_ARGS  ?=
 # More for the demo, e.g. DEMO_ARGS=--kafka.
 DEMO_ARGS   ?=

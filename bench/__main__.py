@@ -10,7 +10,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -20,7 +20,7 @@ import confluent_kafka
 from fastavro import parse_schema, schemaless_writer
 
 from bench import cards, rolling
-from bench.contenders import AVRO, OUTPUT, POSTGRES
+from bench.contenders import AVRO, OUTPUT, POSTGRES, proto_class
 from bench.measure import Measured
 from keepfast.testing import KafkaBroker
 from tests.support.postgres import running
@@ -76,10 +76,17 @@ MIDDLEWARE = Workload(
         Row("keepfast_provider", "small", 500_000),
     ),
 )
-SCHEMAS = Workload(
-    "schemas",
-    "100,000 Avro records with a schema id, 4 partitions, a dataclass for each; the same deserializer in both",
-    (Row("raw_avro", "avro", 100_000), Row("keepfast_avro", "avro", 100_000, 0.85)),
+SCHEMAS = tuple(
+    Workload(
+        "schemas",
+        f"100,000 records of {name} with a schema id, 4 partitions, {what} for each; the same deserializer in both",
+        (Row(f"raw_{topic}", topic, 100_000), Row(f"keepfast_{topic}", topic, 100_000, 0.85)),
+    )
+    for topic, name, what in (
+        ("avro", "Avro", "a dataclass"),
+        ("json", "JSON Schema", "a dataclass"),
+        ("proto", "Protobuf", "a message"),
+    )
 )
 W2_ONE = Workload(
     "w2",
@@ -114,7 +121,7 @@ W6 = Workload(
 W6_BATCH = Workload(
     "w6",
     "the same with batches of 100, beside one by one",
-    (Row("keepfast_inbox", "one", 5_000), Row("keepfast_inbox_batch", "one", 5_000, 5.0)),
+    (Row("keepfast_inbox", "one", 5_000), Row("keepfast_inbox_batch", "one", 50_000, 5.0)),
 )
 QUEUE = Workload(
     "queue",
@@ -130,6 +137,7 @@ QUEUE_WAITS = Workload(
     "5,000 records, 4 partitions, handler waits 5 ms, 32 threads: a plain group without order beside a share group",
     (Row("keepfast_none_waits", "four", 5_000), Row("keepfast_queue_waits", "four", 5_000)),
 )
+KEYS = {"small": 1000, "keys": 1000, "avro": 1000, "json": 1000, "proto": 1000}
 COUNTS = (1, 2, 4, 16, 128, 512)
 PARTITIONS = tuple(
     Workload(
@@ -142,7 +150,7 @@ PARTITIONS = tuple(
     )
     for count in COUNTS
 )
-WORKLOADS = (W1, SEE, MIDDLEWARE, SCHEMAS, *PARTITIONS, W2_ONE, W2_FOUR, W3, W6, W6_BATCH, ONCE, QUEUE, QUEUE_WAITS)
+WORKLOADS = (W1, SEE, MIDDLEWARE, *SCHEMAS, *PARTITIONS, W2_ONE, W2_FOUR, W3, W6, W6_BATCH, ONCE, QUEUE, QUEUE_WAITS)
 
 
 def main() -> int:
@@ -169,7 +177,7 @@ def main() -> int:
         missed += cards.run(as_json=arguments.json)
     if chosen:
         with KafkaBroker() as broker, _database(needed=any(workload.name == "w6" for workload in chosen)):
-            _fill(broker, {row.topic for workload in chosen for row in workload.rows})
+            _fill(broker, _sizes(chosen))
             for workload in chosen:
                 missed += _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)
     if "w7" in (arguments.workloads or known):
@@ -191,14 +199,22 @@ def _database(*, needed: bool) -> Iterator[None]:
         del os.environ[POSTGRES]
 
 
-def _fill(broker: KafkaBroker, topics: set[str]) -> None:
+def _sizes(workloads: list[Workload]) -> dict[str, int]:
+    """Each topic with the number of records that the longest row needs."""
+    sizes: dict[str, int] = {}
+    for row in (row for workload in workloads for row in workload.rows):
+        sizes[row.topic] = max(sizes.get(row.topic, 0), row.records)
+    return sizes
+
+
+def _fill(broker: KafkaBroker, sizes: dict[str, int]) -> None:
     broker.create_topic(OUTPUT, partitions=4)
-    for topic in sorted(topics):
+    for topic, count in sorted(sizes.items()):
         broker.create_topic(topic, partitions=_partitions(topic))
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "batch.size": 1_000_000}
         )
-        for number, (key, value) in enumerate(_records(topic)):
+        for number, (key, value) in enumerate(_records(topic, count)):
             producer.produce(topic, value, key)
             if number % 10_000 == 0:
                 producer.flush()
@@ -210,24 +226,36 @@ def _partitions(topic: str) -> int:
     return int(count) if kind == "of" else 1 if topic == "one" else 4
 
 
-def _records(topic: str) -> Iterator[tuple[bytes, bytes]]:
-    if topic.startswith("of-"):
-        count, keys = 500_000, 10_000  # keys enough for 512 partitions
-    else:
-        counts = {"small": (500_000, 1000), "keys": (20_000, 1000), "avro": (100_000, 1000)}
-        count, keys = counts.get(topic, (5_000, 100))
-    write = _avro if topic == "avro" else lambda fields: json.dumps(fields).encode()
+def _records(topic: str, count: int) -> Iterator[tuple[bytes, bytes]]:
+    keys = KEYS.get(topic, 10_000 if topic.startswith("of-") else 100)  # keys enough for 512 partitions
+    write = _writer(topic)
     for number in range(count):
         key = f"key-{number % keys}"
         yield key.encode(), write({"key": key, "n": number, "pad": "x" * 160})
 
 
-def _avro(fields: dict[str, Any]) -> bytes:
-    """With the id 1."""
-    stream = BytesIO(b"\0\0\0\0\1")
-    stream.seek(5)
-    schemaless_writer(stream, PARSED, fields)
-    return stream.getvalue()
+def _writer(topic: str) -> Callable[[dict[str, Any]], bytes]:
+    """Records with a schema have the id 1."""
+    frame, message = b"\0\0\0\0\1", proto_class()
+
+    def avro(fields: dict[str, Any]) -> bytes:
+        stream = BytesIO(frame)
+        stream.seek(len(frame))
+        schemaless_writer(stream, PARSED, fields)
+        return stream.getvalue()
+
+    def plain(fields: dict[str, Any]) -> bytes:
+        return json.dumps(fields).encode()
+
+    match topic:
+        case "avro":
+            return avro
+        case "json":
+            return lambda fields: frame + plain(fields)
+        case "proto":
+            return lambda fields: frame + b"\0" + message(**fields).SerializeToString()  # the first message
+        case _:
+            return plain
 
 
 def _run(workload: Workload, brokers: str, repeat: int, *, as_json: bool) -> list[str]:

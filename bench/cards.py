@@ -132,6 +132,11 @@ def large_values() -> Iterator[tuple[str, bytes]]:
     yield "twice in a URL", urllib.parse.quote(urllib.parse.quote(orders)).encode()[:size]
     yield "groups of digits", ("1234 5678 9012 " * (size // 15)).encode()
     yield "escapes", json.dumps({"text": "Größe 名前 " * (size // 45)}).encode()
+    yield "Cyrillic", ("заказ\u00a0оплачен\u00a012\u00a0345 " * (size // 36)).encode()
+    yield "Arabic", ("\u0637\u0644\u0628 \u0661\u0662\u0663\u0664\u0665 " * (size // 18)).encode()
+    yield "digits of Arabic", ("\u0661\u0662\u0663\u0664 " * (size // 9)).encode()
+    yield "Devanagari", ("\u0926\u093e\u092e \u0967\u0968\u0969 " * (size // 20)).encode()
+    yield "one escape", ("the order was paid " * (size // 19) + "%341").encode()
 
 
 def milliseconds(value: bytes) -> float:

@@ -22,11 +22,12 @@ import msgspec
 import psycopg
 
 from bench.measure import Measured, OrderCheck, Stopwatch
-from keepfast import App, Avro, BatchContext, Context, PostgresInbox, Provide
+from keepfast import App, Avro, BatchContext, Context, JsonSchema, PostgresInbox, Protobuf, Provide
 from keepfast.app.assembly import assemble_app, decoding_of, specs_of
 from keepfast.app.inboxes import AppInboxes
 from keepfast.app.schemas import AppSchemas
 from keepfast.core.policies import CommitPolicy
+from keepfast.core.schemas import Schema
 from keepfast.http.client import fetch
 from keepfast.http.local_app import AppServer
 from keepfast.inbox import tables
@@ -42,6 +43,7 @@ POSTGRES = "BENCH_POSTGRES"
 """The variable with the address of the database of W6."""
 EFFECTS = "CREATE TABLE IF NOT EXISTS effects (run text, number bigint)"
 INSERT_EFFECT = "INSERT INTO effects VALUES (%s, %s)"
+INSERT_EFFECTS = "INSERT INTO effects SELECT %s, unnest(%s::bigint[])"
 POLL_INTERVAL_S = 0.005
 SCRAPE_S = 0.2
 OUTPUT = "output"
@@ -86,38 +88,45 @@ def raw_default(brokers: str, topic: str, records: int) -> Measured:
 
 def raw_commit_each(brokers: str, topic: str, records: int) -> Measured:
     """Poll, handle, commit synchronously, one by one."""
-    client, watch, seen = _client(brokers, tuned=True), Stopwatch(), 0
-    client.subscribe([topic])
-    while seen < records:
-        message = client.poll(1.0)
-        if message is None or message.error() is not None:
-            continue
-        if not watch.running:
-            watch.start()
-        no_op(message.value())
-        client.commit(message=message, asynchronous=False)
-        seen += 1
-    measured = watch.stop(records)
-    client.close()
-    return measured
+    with _polling(brokers, topic) as client:
+        watch = Stopwatch()
+        for message in _polled(client, records, watch):
+            no_op(message.value())
+            client.commit(message=message, asynchronous=False)
+        return watch.stop(records)
 
 
 def raw_serial(brokers: str, topic: str, records: int) -> Measured:
     """Handlers of 5 ms, one after another."""
-    client, watch, seen = _client(brokers, tuned=True), Stopwatch(), 0
+    with _polling(brokers, topic) as client:
+        watch = Stopwatch()
+        for _ in _polled(client, records, watch):
+            time.sleep(HANDLER_S)
+        client.commit(asynchronous=False)
+        return watch.stop(records)
+
+
+@contextlib.contextmanager
+def _polling(brokers: str, topic: str) -> Iterator[confluent_kafka.Consumer]:
+    client = _client(brokers, tuned=True)
     client.subscribe([topic])
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _polled(client: confluent_kafka.Consumer, records: int, watch: Stopwatch) -> Iterator[confluent_kafka.Message]:
+    """So many records, one by one; the watch starts with the first."""
+    seen = 0
     while seen < records:
         message = client.poll(1.0)
         if message is None or message.error() is not None:
             continue
         if not watch.running:
             watch.start()
-        time.sleep(HANDLER_S)
+        yield message
         seen += 1
-    client.commit(asynchronous=False)
-    measured = watch.stop(records)
-    client.close()
-    return measured
 
 
 def keepfast_partition(brokers: str, topic: str, records: int) -> Measured:
@@ -178,7 +187,7 @@ def keepfast_provider(brokers: str, topic: str, records: int) -> Measured:
 
 @dataclass
 class Small:
-    """What the records of the topic `avro` become."""
+    """What the records of the topics `avro` and `json` become."""
 
     key: str
     n: int
@@ -200,19 +209,47 @@ REGISTRY = "mock://bench"
 
 
 def take_small(value: Small) -> None:
-    """The handler of Avro records."""
+    """The handler of records with a schema."""
 
 
-def _registry() -> Registry:
+JSON_SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "title": "Small",
+        "properties": {"key": {"type": "string"}, "n": {"type": "integer"}, "pad": {"type": "string"}},
+        "required": ["key", "n", "pad"],
+    }
+)
+
+
+def proto_class() -> Any:
+    """As generated for `message Small {string key = 1; int64 n = 2; string pad = 3;}`."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="small.proto", package="bench", syntax="proto3")
+    message = file.message_type.add(name="Small")
+    for number, (name, kind) in enumerate((("key", "STRING"), ("n", "INT64"), ("pad", "STRING")), start=1):
+        message.field.add(name=name, number=number, type=f"TYPE_{kind}", label="LABEL_OPTIONAL")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("bench.Small"))
+
+
+def _registry(schema: Schema) -> Registry:
     """In memory, with the schema under the id that the records have: 1."""
-    registry = Registry(RegistryConnection(url=REGISTRY))
-    registry.put("avro-value", AVRO, "avro")
+    registry = Registry(RegistryConnection(url=REGISTRY, register=True))
+    if isinstance(schema, Protobuf):
+        registry.serializer("proto", schema)
+    else:
+        registry.put(f"{schema.format}-value", schema.text() or "", schema.format)
     return registry
 
 
-def raw_avro(brokers: str, topic: str, records: int) -> Measured:
+def _raw_schema(brokers: str, topic: str, records: int, schema: Schema, kind: Any) -> Measured:
     """`consume(1000)`, the client's deserializer, and the same type; one commit at the end."""
-    read, convert = _registry().deserializer(Avro(), None), functools.partial(msgspec.convert, type=Small)
+    own = schema.message if isinstance(schema, Protobuf) else None
+    read = _registry(schema).deserializer(schema, own)
+    convert = _as_it_is if own is not None else functools.partial(msgspec.convert, type=kind)
     client, watch, seen = _client(brokers, tuned=True), Stopwatch(), 0
     client.subscribe([topic])
     while seen < records:
@@ -230,11 +267,45 @@ def raw_avro(brokers: str, topic: str, records: int) -> Measured:
     return measured
 
 
-def keepfast_avro(brokers: str, topic: str, records: int) -> Measured:
-    """The same with `schema=Avro()`."""
-    _registry()
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _keepfast_schema(brokers: str, topic: str, records: int, schema: Schema, kind: Any) -> Measured:
+    """The same with `schema=…`."""
+    _registry(schema)
+
+    def take(value: Any) -> None: ...
+
+    take.__annotations__["value"] = kind
     commit = CommitPolicy(mode="interval")
-    return _keepfast(brokers, topic, records, take_small, schema=Avro(), commit=commit, idempotent=True)
+    return _keepfast(brokers, topic, records, take, schema=schema, commit=commit, idempotent=True)
+
+
+def raw_avro(brokers: str, topic: str, records: int) -> Measured:
+    return _raw_schema(brokers, topic, records, Avro(AVRO), Small)
+
+
+def keepfast_avro(brokers: str, topic: str, records: int) -> Measured:
+    return _keepfast_schema(brokers, topic, records, Avro(AVRO), Small)
+
+
+def raw_json(brokers: str, topic: str, records: int) -> Measured:
+    return _raw_schema(brokers, topic, records, JsonSchema(JSON_SCHEMA), Small)
+
+
+def keepfast_json(brokers: str, topic: str, records: int) -> Measured:
+    return _keepfast_schema(brokers, topic, records, JsonSchema(JSON_SCHEMA), Small)
+
+
+def raw_proto(brokers: str, topic: str, records: int) -> Measured:
+    kind = proto_class()
+    return _raw_schema(brokers, topic, records, Protobuf(kind), kind)
+
+
+def keepfast_proto(brokers: str, topic: str, records: int) -> Measured:
+    kind = proto_class()
+    return _keepfast_schema(brokers, topic, records, Protobuf(kind), kind)
 
 
 def keepfast_key(brokers: str, topic: str, records: int) -> Measured:
@@ -363,9 +434,7 @@ def keepfast_inbox_batch(brokers: str, topic: str, records: int) -> Measured:
     """100 records in one transaction, with one insert of ours, and one statement of the handler."""
 
     def handle(values: list[bytes], tx: psycopg.Connection, context: BatchContext) -> None:  # noqa: ARG001 - as above
-        rows = [(context.group, one.offset) for one in context]
-        with tx.cursor() as cursor:
-            cursor.executemany(INSERT_EFFECT, rows)
+        tx.execute(INSERT_EFFECTS, (context.group, [one.offset for one in context]))
 
     return _keepfast(brokers, topic, records, handle, inbox=PostgresInbox(), order="partition")
 
@@ -439,6 +508,10 @@ CONTENDERS = {
         keepfast_provider,
         raw_avro,
         keepfast_avro,
+        raw_json,
+        keepfast_json,
+        raw_proto,
+        keepfast_proto,
         keepfast_key,
         keepfast_each,
         keepfast_async,

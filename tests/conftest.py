@@ -26,6 +26,9 @@ os.environ["HEALTH_CHECK_ENABLED"] = "false"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Thousands of tests are collected, and all of them stay: nothing of it is garbage. See pytest_collection_finish.
+gc.disable()
+
 # Deadlines per example measure how busy the machine is, not the code.
 settings.register_profile(
     "default", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -37,6 +40,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; the rest stays as it is."""
+    timed = {item.path for item in items if item.get_closest_marker("timing")}
+    for path in timed:
+        if "mark.timing" not in path.read_text():
+            raise pytest.UsageError(f"{path}: make test finds files of timing tests by the text mark.timing")
     root = Path(__file__).parents[1]
     rank = {root / name: number for number, name in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
@@ -46,6 +53,7 @@ def pytest_collection_finish() -> None:
     """A full collection of garbage that looks through thousands of collected tests takes half a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -256,6 +256,41 @@ def retry_topics_that_break_the_order(app: App) -> None:
     start(app)
 
 
+@mistake(
+    "code, consumer work: dlq: there is no setting or section of a consumer of this name. Did you mean dead_letter?"
+)
+def option_with_its_name_elsewhere(app: App) -> None:
+    app.consumer("t", dlq="t.dlq")(work)  # type: ignore[call-arg]
+    start(app)
+
+
+@mistake("code: kafka.bootstrap_servers: there is no setting in kafka of this name. Did you mean brokers?")
+def brokers_by_their_name_elsewhere(_: App) -> None:
+    start_work(App("shop", kafka={"bootstrap_servers": "kafka:9092"}))
+
+
+@mistake(
+    "code, consumer work: retry: must be a RetryPolicy or a mapping, as in retry=RetryPolicy(max_retries=…); got"
+    " something of type int."
+)
+def number_of_retries_as_the_policy(app: App) -> None:
+    app.consumer("t", retry=5)(work)  # type: ignore[arg-type]
+    start(app)
+
+
+@mistake(
+    "code, consumer work: timeout: there is no setting or section of a consumer of this name. Did you mean timeout_s?"
+)
+def option_without_its_unit(app: App) -> None:
+    app.consumer("t", timeout=5)(work)  # type: ignore[call-arg]
+    start(app)
+
+
+@mistake("app.include takes a Router; App 'other' is an app of its own.")
+def app_that_is_included(app: App) -> None:
+    app.include(App("other"))
+
+
 @mistake("RetryPolicy has no option max_retires. Did you mean max_retries?")
 def policy_with_a_typo(app: App) -> None:
     app.consumer("t", retry=RetryPolicy(max_retires=3))(work)  # type: ignore[call-arg]

@@ -20,13 +20,15 @@ import sqlalchemy
 from sqlalchemy.dialects.postgresql import insert as upserting
 from sqlalchemy.orm import Session, sessionmaker
 
-from keepfast import App, BatchContext, ConfigError, Context, PostgresInbox, RecordIdentity, SqliteInbox
+from keepfast import App, Avro, BatchContext, ConfigError, Context, PostgresInbox, RecordIdentity, SqliteInbox
 from keepfast.testing.harness import harness
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
 from tests.support.log_capture import LogCapture
 from tests.support.waiting import wait_until
+
+CHARGED = {"type": "record", "name": "Charged", "fields": [{"name": "id", "type": "string"}]}
 
 
 def in_event_loop(test: Any) -> Any:
@@ -56,6 +58,7 @@ async def test_row_and_event_are_one_fact_and_a_repetition_changes_nothing(datab
             yield Resources(pool)
 
     app = App("billing", lifespan=lifespan)
+    app.schema("billing.charged.v1", Avro(CHARGED))
 
     @app.consumer("billing.invoice.v1", order="key", inbox=PostgresInbox(outbox=True))
     async def charge(invoice: dict[str, Any], tx: psycopg.AsyncConnection, ctx: Context) -> None:
@@ -72,9 +75,13 @@ async def test_row_and_event_are_one_fact_and_a_repetition_changes_nothing(datab
         assert [letter.error_type for letter in h.dead] == ["LookupError"]
         async with app.resources.pool.connection() as conn:
             await app.outbox.send(conn, "billing.charged.v1", {"id": "web"}, key="web")
+            with pytest.raises(ValueError, match="does not fit its avro schema"):
+                await app.outbox.send(conn, "billing.charged.v1", {"id": 5}, key="five")
         await h.settle()
         assert [one.key for one in await h.topic("billing.charged.v1")].count(b"a") == 1
         assert {one.key for one in await h.topic("billing.charged.v1")} == {b"a", b"web"}
+        values = {one.key: one.value for one in await h.topic("billing.charged.v1")}
+        assert values == {b"a": b"\0\0\0\0\1\2a", b"web": b"\0\0\0\0\1\6web"}, "rows are in the schema of the topic"
     assert effects(connection) == ["a"]
 
 

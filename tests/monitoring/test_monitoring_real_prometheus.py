@@ -12,7 +12,7 @@ import pytest
 
 from keepfast import App, RetryPolicy
 from keepfast.desk import Desk, DeskOptions
-from keepfast.engine import status
+from keepfast.engine import counts
 from keepfast.monitoring import alerts_of, dashboard_of, rules_file
 from keepfast.monitoring.dashboard import OVER, queries_of
 from keepfast.testing import KafkaBroker
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.prometheus
 def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
     kafka: KafkaBroker, topic: TopicFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "ASK_S", 1.0)
+    monkeypatch.setattr(counts, "ASK_S", 1.0)
     name, desk_topic = topic(), topic(suffix=".desk")
     app = App(
         "watched",

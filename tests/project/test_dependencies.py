@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from keepfast.cli.doctor_environment import EXTRAS
 from tests.support.project_files import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
@@ -28,6 +29,10 @@ def test_the_decision_record_lists_the_dependencies_of_the_core() -> None:
     record = (ROOT / "docs" / "decisions" / "0035-core-dependencies.md").read_text()
     listed = re.findall(r"^\| `([\w.-]+)` \|", record, re.MULTILINE)
     assert listed == sorted(names(PYPROJECT["project"]["dependencies"]))
+
+
+def test_the_doctor_knows_every_extra() -> None:
+    assert list(EXTRAS) == list(PYPROJECT["project"]["optional-dependencies"])
 
 
 def test_there_are_locks() -> None:

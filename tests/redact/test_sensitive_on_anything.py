@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bench.card_corpus import KINDS, samples, with_check
 from bench.cards import LEAST_WRITTEN, MISSED_BY_DESIGN, RANDOM, measure
-from keepfast.redact.cards import luhn
+from keepfast.redact.cards import candidates, luhn
+from keepfast.redact.folding import fold, plain
 from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers, json_paths
 from tests.support.thorough import examples
 
@@ -37,6 +38,39 @@ def test_any_record_can_be_scanned(
 ) -> None:
     found = policy.scan(key, value, headers)
     assert found is None or str(found).isprintable()
+
+
+WAYS = ("{0}", "%3{0}", "%253{0}", "\\u003{0}", "\\\\u003{0}", "&#x3{0};", "&amp;#x3{0};", "\\uff1{0}", "%D9%A{0}")
+BETWEEN = [*["" for _ in range(12)], *" -+\u00a0\u2013\u200b", "%20", "\\u00a0", "&nbsp;", "&amp;shy;", "%C2%A0"]
+around = st.text(alphabet="ab0 .\u00a0ж漢٤😀\\%&;", max_size=12)
+
+
+def other_digit(digit: str, zero: int) -> str:
+    return chr(zero + int(digit))
+
+
+@given(
+    before=around,
+    ways=st.lists(
+        st.tuples(st.sampled_from((*WAYS, 0x660, 0x6F0, 0x966, 0xFF10, 0x1D7CE)), st.sampled_from(BETWEEN)),
+        min_size=16,
+        max_size=16,
+    ),
+    after=around,
+    odd=st.sampled_from([b"", b"\xff", b"\xd9"]),
+)
+@settings(max_examples=examples(400))
+def test_detection_folds_in_a_faster_way_than_masking_and_finds_the_same(
+    before: str, ways: list[tuple[str | int, str]], after: str, odd: bytes
+) -> None:
+    """`plain` is for detection; `fold`, which knows positions, for masking."""
+    written = "".join(
+        (way.format(digit) if isinstance(way, str) else other_digit(digit, way)) + gap
+        for digit, (way, gap) in zip("4111111111111111", ways, strict=True)
+    )
+    data = odd + before.encode() + written.encode() + after.encode() + odd
+    slowly, quickly = (list(candidates(one)) for one in (fold(data).data, plain(data)))
+    assert [one.digits for one in quickly] == [one.digits for one in slowly]
 
 
 @given(body=st.text(alphabet="0123456789", min_size=1, max_size=24))

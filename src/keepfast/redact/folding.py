@@ -54,11 +54,22 @@ _ODD_PLUS: Final = re.compile(rb"\+(?<=[0-9]{4}\+)[0-9]{3}")
 _ODD_ENTITY: Final = re.compile(
     rb"&(?:amp;)*+(?:\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[a-z#0-9]++;[0-9])"
 )
-_ODD_CHARACTER: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d")
+_DIGITS: Final = re.sub(r"\D+", "", "".join(map(chr, range(128, 0x20000))))
+_DIGITS_16: Final = "".join(one for one in _DIGITS if one <= "\uffff")
+_DIGITS_32: Final = _DIGITS[len(_DIGITS_16) :]
+_PLANE_1: Final = "\U00010000-\U0001ffff"
+"""Where all digits beyond 16 bits are. A set with one range beyond 16 bits, and no category, is a table: fast."""
+_CHARACTERS: Final = _SPACES + _DASHES + _NO_WIDTH + _DIGITS_16
+_ODD_CHARACTER: Final = re.compile(f"[{_CHARACTERS}]")
+_ODD_DIGIT_32: Final = re.compile(f"[{_DIGITS_32}]")
+_LONG_ENOUGH: Final = rf"{_CHARACTERS}{_PLANE_1}]{{{MIN_DIGITS},}}+"
+_NUMBER: Final = re.compile(rf"[0-9 ._+\-{_LONG_ENOUGH}")
+_ESCAPED_NUMBER: Final = re.compile(rf"[0-9 ._+\-%\\&#;a-fA-FuxX{_LONG_ENOUGH}")
 _BACKSLASH: Final = 92
 _PERCENT_SIGN: Final = 37
 _PLUS: Final = 43
 _AMPERSAND: Final = 38
+_FIRST_BYTE_OF_PLANE_1: Final = 0xF0
 _ASCII: Final = bytes(range(128))
 
 
@@ -111,10 +122,19 @@ class Folded(NamedTuple):
 
 def needs_folding(data: bytes) -> bool:
     """Whether there may be something to fold. Cheap, because it is called for every record."""
-    if not data.isascii():
-        beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
-        if _ODD_CHARACTER.search(beyond_ascii) is not None:
-            return True
+    return _has_odd_characters(data) or _has_escapes(data)
+
+
+def _has_odd_characters(data: bytes) -> bool:
+    if data.isascii():
+        return False
+    beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
+    if _ODD_CHARACTER.search(beyond_ascii) is not None:
+        return True
+    return _FIRST_BYTE_OF_PLANE_1 in data and _ODD_DIGIT_32.search(beyond_ascii) is not None
+
+
+def _has_escapes(data: bytes) -> bool:
     if _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None:
         return True
     if _PERCENT_SIGN in data and _ODD_PERCENT.search(data) is not None:
@@ -124,12 +144,38 @@ def needs_folding(data: bytes) -> bool:
     return _AMPERSAND in data and _ODD_ENTITY.search(data) is not None
 
 
-def without_structure(data: bytes) -> bytes:
-    """`data` with the structure of JSON as `fold` makes it of percent encoding, if there is much; faster than that."""
+def plain(data: bytes) -> bytes:
+    """`data` as `fold` makes it, without the positions; in a long text much faster, as only numbers are folded."""
+    odd, escaped = _has_odd_characters(data), _has_escapes(data)
+    if escaped:
+        data = _without_names(_without_structure(data))
+    text = data.decode("utf-8", "surrogateescape")
+    if odd:
+        text = _NUMBER.sub(lambda number: number[0].translate(_PLAIN), text)
+    if escaped:
+        text = _ESCAPED_NUMBER.sub(_folded, text)
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _folded(number: re.Match[str]) -> str:
+    return fold(number[0].encode("utf-8", "surrogateescape")).data.decode("utf-8", "surrogateescape")
+
+
+def _without_structure(data: bytes) -> bytes:
+    """Without the structure of JSON in percent encoding, if there is much."""
     if _PERCENT_SIGN in data and data.count(b"%") >= _MUCH_STRUCTURE:
         data = data.replace(b"%25", b"%").replace(b"%25", b"%")
-        for escape, plain in _STRUCTURE.items():
-            data = data.replace(escape, plain)
+        for escape, sign in _STRUCTURE.items():
+            data = data.replace(escape, sign)
+    return data
+
+
+def _without_names(data: bytes) -> bytes:
+    """Without entities that have a name."""
+    if _AMPERSAND in data:
+        data = data.replace(b"&amp;", b"&").replace(b"&amp;", b"&")
+        for name, sign in _ENTITIES.items():
+            data = data.replace(f"&{name};".encode(), sign.encode())
     return data
 
 
@@ -167,7 +213,10 @@ def _plain(odd: re.Match[str]) -> str:
         return " "
     if odd["entity"]:
         return _ENTITIES[odd["entity"]]
-    character = _character(odd)
+    return _plain_character(_character(odd))
+
+
+def _plain_character(character: str) -> str:
     digit = unicodedata.decimal(character, None)
     if digit is not None:
         return str(digit)
@@ -189,3 +238,16 @@ def _character(odd: re.Match[str]) -> str:
     if not code:
         return odd[0][:1]
     return chr(code) if code < 0x110000 else "?"
+
+
+class _PlainCharacters(dict[int, int | str]):
+    """For `str.translate`: by code point, filled when it is asked. Only for what `_NUMBER` matches."""
+
+    def __missing__(self, code: int) -> int | str:
+        character = chr(code)
+        odd = _ODD_CHARACTER.match(character) or _ODD_DIGIT_32.match(character)
+        self[code] = _plain_character(character) if odd else code
+        return self[code]
+
+
+_PLAIN: Final = _PlainCharacters()

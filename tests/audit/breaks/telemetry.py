@@ -200,7 +200,7 @@ def lag_is_the_wrong_way_round() -> None:
 @breaks("LAG")
 def ends_of_paused_partitions_are_not_asked_for() -> None:
     def ends(self: LoopStatus, owned: Any, now: float) -> Any:
-        self._asks = None
+        self._ask_ends = None
         return before(self, owned, now)
 
     before = replace(LoopStatus, "_ends", ends)
