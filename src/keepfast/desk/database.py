@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 """A database of another version is emptied."""
 BUSY_TIMEOUT_S: Final = 30.0
 CACHE_KIB: Final = 16 * 1024
@@ -39,6 +39,8 @@ CREATE TRIGGER case_removed AFTER DELETE ON cases
 CREATE TABLE letters(dlq INT, partition INT, offset INT, case_id INT, at_ms INT, run TEXT,
   PRIMARY KEY(dlq, partition, offset)) WITHOUT ROWID;
 CREATE INDEX letters_of_case ON letters(case_id);
+CREATE TABLE claims(name TEXT, run TEXT, dlq INT, partition INT, offset INT,
+  PRIMARY KEY(name, run, dlq, partition, offset)) WITHOUT ROWID;
 CREATE TABLE sends(case_id INT, run TEXT, n INT, at_ms INT, topic TEXT, partition INT, offset INT, passed INT DEFAULT 0,
   PRIMARY KEY(case_id, run)) WITHOUT ROWID;
 CREATE TABLE outcomes(case_id INT, run TEXT, kind TEXT, at_ms INT, code TEXT, PRIMARY KEY(case_id, run)) WITHOUT ROWID;

@@ -204,6 +204,8 @@ class IndexWriter:
             letter.exact,
             letter.format not in FOREIGN_READERS,
         )
+        if mark is not None and sent is None:
+            db.execute("INSERT OR IGNORE INTO claims VALUES(?, ?, ?, ?, ?)", (mark.case, mark.run, dlq, *place[1:]))
         run = sent.run if sent is not None else ""
         return _LetterRow(case, values, (dlq, place.partition, place.offset), at_ms, run)
 
@@ -211,13 +213,38 @@ class IndexWriter:
         self, db: sqlite3.Connection, sent: ReplayMark | None, letter: Letter
     ) -> tuple[int, int, int | None, int | None]:
         """Group, topic, partition and offset of the first record of the case: a replayed one is at another place."""
-        parts = sent.case.rsplit("/", 4) if sent is not None else ()
-        if len(parts) == 5 and letter.topic is not None:
-            return self._name(db, parts[0]), self._name(db, parts[1]), int(parts[2]), int(parts[3])
+        if sent is not None and letter.topic is not None and (origin := self._sent_from(db, sent.case)) is not None:
+            return origin
         return self._name(db, letter.group), self._name(db, letter.topic or ""), letter.partition, letter.offset
 
+    def _sent_from(self, db: sqlite3.Connection, case: str) -> tuple[int, int, int, int] | None:
+        """Group, topic, partition and offset that the name of a case has; None for one by its place in a topic."""
+        parts = case.rsplit("/", 4)
+        if len(parts) != 5:
+            return None
+        return self._name(db, parts[0]), self._name(db, parts[1]), int(parts[2]), int(parts[3])
+
+    def _settle_claims(self, db: sqlite3.Connection, fact: Sent, case: int, dirty: set[int]) -> None:
+        """Letters of this replay that were read before its send: they belong to the case that was sent."""
+        claimed = db.execute(
+            "DELETE FROM claims WHERE name = ? AND run = ? RETURNING dlq, partition, offset", (fact.case, fact.run)
+        ).fetchall()
+        for place in claimed:
+            at = "dlq = ? AND partition = ? AND offset = ?"
+            [own, at_ms] = db.execute(f"SELECT case_id, at_ms FROM letters WHERE {at}", place).fetchone()  # noqa: S608
+            [*origin, cause, code, key_hash, exact, ours] = db.execute(
+                "SELECT grp, topic, partition, offset, cause, code, key_hash, exact, own FROM cases WHERE id = ?",
+                (own,),
+            ).fetchone()
+            dlq, partition, offset = place
+            found = (cause, code, key_hash, at_ms, at_ms, partition, offset, exact, ours)
+            db.execute(_UPSERT, (fact.case, dlq, *(self._sent_from(db, fact.case) or origin), *found))
+            db.execute(f"UPDATE letters SET case_id = ?, run = ? WHERE {at}", (case, fact.run, *place))  # noqa: S608
+            db.execute(_RECOUNT, (own,))
+            dirty.add(own)
+
     def _is_sent(self, db: sqlite3.Connection, mark: ReplayMark) -> bool:
-        """Whether the desk knows the send that a letter names; anything else may be forged."""
+        """Whether the desk knows the send that a letter names. Another may be forged, or its fact is not read yet."""
         found = db.execute(
             "SELECT 1 FROM sends s JOIN cases c ON c.id = s.case_id WHERE c.name = ? AND s.run = ?",
             (mark.case, mark.run),
@@ -238,6 +265,7 @@ class IndexWriter:
                     "INSERT OR REPLACE INTO sends VALUES(?, ?, ?, ?, ?, ?, ?, 0)",
                     (row, fact.run, fact.n, fact.at_ms, *place),
                 )
+                self._settle_claims(db, fact, row, dirty)
                 dirty.add(row)
             case Outcome():
                 row = self._case_row(db, fact.case)
@@ -299,7 +327,8 @@ class IndexWriter:
 
     def _drop_letters(self, db: sqlite3.Connection, where: str, values: Sequence[object]) -> None:
         rows = {row for (row,) in db.execute(f"SELECT DISTINCT case_id FROM letters WHERE {where}", values)}  # noqa: S608
-        db.execute(f"DELETE FROM letters WHERE {where}", values)  # noqa: S608 - conditions of our own
+        for table in ("letters", "claims"):
+            db.execute(f"DELETE FROM {table} WHERE {where}", values)  # noqa: S608 - conditions of our own
         for row in rows:
             db.execute(_RECOUNT, (row,))
         self._restate(db, rows)

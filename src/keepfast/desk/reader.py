@@ -38,7 +38,7 @@ class DeskReader:
         self._reading = threading.Lock()
 
     def read(self, dlqs: Sequence[str], progress: Callable[[int], None]) -> tuple[int, int, list[str]]:
-        """Read what is new: facts first, because a letter of a replay is recognised by them. Returns how many letters
+        """Read what is new. Facts first: a letter of a replay is recognised by them at once. Returns how many letters
         and facts there were, and the topics that do not exist.
         """
         with self._reading:
