@@ -5,6 +5,7 @@ Annotations are evaluated here when a function is defined, because they name wha
 """
 
 import asyncio
+import contextlib
 import functools
 import gc
 import inspect
@@ -852,6 +853,59 @@ def test_a_decorator_with_functools_wraps_works(is_async: bool) -> None:
     handler = handler_of(handle_async if is_async else handle, middleware, resources={"pool": Pool()})
     assert walked(handler, run_of(b'{"n":1}')).done == 1
     assert seen == [{"n": 1}, "session", 0, Pool, "closed", 0]
+
+
+def wrapped(function: Callable[..., Any], call: Callable[[Any], Any] = lambda result: result) -> Callable[..., Any]:
+    """By a plain function, as a decorator for plain functions does it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return call(function(*args, **kwargs))
+
+    return wrapper
+
+
+def test_a_coroutine_function_inside_a_plain_decorator_is_awaited() -> None:
+    seen: list[object] = []
+
+    def middleware() -> Iterator[None]:
+        yield
+        seen.append("left")
+
+    async def alone(value: bytes) -> None:
+        await asyncio.sleep(0)
+        seen.append(value)
+
+    async def with_context(value: bytes, ctx: Context) -> None:
+        await asyncio.sleep(0)
+        seen.append((value, ctx.offset))
+
+    def skipped(result: Any) -> None:
+        result.close()
+
+    assert walked(handler_of(wrapped(alone))).done == 1
+    assert walked(handler_of(wrapped(with_context))).done == 1
+    assert walked(handler_of(wrapped(alone), middleware)).done == 1
+    assert seen == [b"1", (b"1", 0), b"1", "left"]
+    assert walked(handler_of(wrapped(alone, skipped))).done == 1
+
+
+def test_a_decorator_that_leaves_the_handler_undone_halts_the_consumer() -> None:
+    async def alone(value: bytes) -> None: ...
+    def lazy(value: bytes) -> Iterator[None]:
+        yield
+
+    def run(result: Any) -> None:
+        with contextlib.closing(result):  # it is never awaited, which would be warned of
+            asyncio.run(result)
+
+    for handler, says in [
+        (wrapped(alone, run), "alone() runs an event loop of its own"),
+        (wrapped(lazy), "the handler returned a generator, so nothing ran"),
+    ]:
+        failure = walked(handler_of(handler)).failure
+        assert isinstance(failure, Halt)
+        assert says in str(failure)
 
 
 def test_context_managers_and_classes_are_providers_and_middleware() -> None:

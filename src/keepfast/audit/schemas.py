@@ -115,7 +115,7 @@ def _differs(found: Registered, annotation: Any, schema: Protobuf) -> str:
     from google.protobuf import descriptor_pb2
 
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(found.text))
-    messages = [one for one in (*members_of(annotation), schema.message) if is_message(one)]
+    messages: list[Any] = [one for one in (*members_of(annotation), schema.message) if is_message(one)]
     if not messages:
         return "annotate the generated class, or name it: Protobuf(Invoice)"
     by_name = {one.name: one for one in file.message_type}

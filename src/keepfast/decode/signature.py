@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from keepfast.core.errors import ConfigError
+from keepfast.core.errors import ConfigError, Halt
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _any_async: Any = aiter
@@ -51,6 +51,7 @@ class HandlerShape:
     name: str
     """The handler's own name, for group names, logs and letters."""
     is_async: bool
+    """It is a coroutine function, or a decorator's plain function around one."""
     value: str
     """The name of the parameter that takes the decoded value."""
     annotation: Any
@@ -124,7 +125,7 @@ def inspect_handler(
         )
     return HandlerShape(
         name=name,
-        is_async=inspect.iscoroutinefunction(code),
+        is_async=inspect.iscoroutinefunction(inspect.unwrap(code)),
         value=value.name,
         annotation=next(p.annotation for p in found if p.name == value.name),
         context=context.name if context else None,
@@ -173,6 +174,30 @@ def positional(handler: Callable[..., Any], shape: HandlerShape) -> Callable[...
             return lambda decoded, ctx: handler(ctx, **{value: decoded})
         case _:
             return lambda decoded, ctx: handler(**{value: decoded, context: ctx})
+
+
+def awaiting(handler: Callable[..., Any], shape: HandlerShape) -> Callable[..., Any]:
+    """The handler itself, or a coroutine function that awaits what a decorator's plain function around one returns.
+
+    That function runs on the event loop. If it runs a loop of its own, which is possible on a thread only, the call
+    raises Halt.
+    """
+    if not shape.is_async or inspect.iscoroutinefunction(_body_of(handler)):
+        return handler
+
+    async def call_wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = handler(*args, **kwargs)
+        except RuntimeError as error:
+            if "event loop" not in str(error):
+                raise
+            raise Halt(
+                f"the decorator of {shape.name}() runs an event loop of its own around an async def, and async handlers"
+                " run on one already; remove the decorator, or its functools.wraps to run the handler on a thread"
+            ) from error
+        return await result if inspect.isawaitable(result) else result
+
+    return call_wrapper
 
 
 def is_plain(function: object) -> bool:

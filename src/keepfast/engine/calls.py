@@ -40,7 +40,7 @@ from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecor
 from keepfast.core.schemas import SchemaRef
 from keepfast.decode.annotation import element_of
 from keepfast.decode.choice import Decoding, choose
-from keepfast.decode.signature import HandlerShape, positional
+from keepfast.decode.signature import HandlerShape, awaiting, positional
 from keepfast.engine.context import (
     AcknowledgedSender,
     BatchContext,
@@ -301,6 +301,7 @@ class Handler:
         self._logger = logging.getLogger(f"keepfast.handler.{shape.name}")
         self._decode_call: Decode = _as_is if shape.batch else self._chosen.decode
         self._around: Composition | None = None
+        function = awaiting(function, shape)
         if around.is_around(shape):
             self._around = compose(function, shape, self._decode_call, around)
         else:

@@ -505,7 +505,9 @@ def _narrow(values: Values, call: CallTransaction) -> None:
 
 
 def refuse_awaitable(result: object, where: str = "the handler", what_to_do: str = "make it async def") -> None:
-    """A `def` that returns a coroutine has done nothing yet: that must not count as success. Raises Halt."""
+    """A `def` that returns a coroutine or a generator has done nothing yet: that must not count. Raises Halt."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise Halt(f"{where} returned a generator, so nothing ran; remove `yield`, and return when done")
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
