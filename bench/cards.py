@@ -136,6 +136,10 @@ def large_values() -> Iterator[tuple[str, bytes]]:
     yield "Arabic", ("\u0637\u0644\u0628 \u0661\u0662\u0663\u0664\u0665 " * (size // 18)).encode()
     yield "digits of Arabic", ("\u0661\u0662\u0663\u0664 " * (size // 9)).encode()
     yield "Devanagari", ("\u0926\u093e\u092e \u0967\u0968\u0969 " * (size // 20)).encode()
+    yield "random bytes", rng.randbytes(size)
+    hexadecimal = rng.randbytes(size // 2).hex()
+    yield "hexadecimal", f"{hexadecimal}%34".encode()
+    yield "hexadecimal with escapes", "%34".join(hexadecimal[at : at + 1000] for at in range(0, size, 1000)).encode()
     yield "one escape", ("the order was paid " * (size // 19) + "%341").encode()
 
 

@@ -32,10 +32,13 @@ _ENTITIES: Final = {
 _ENTITY: Final = (
     rf"&(?:amp;)*+(?:\#(?P<decimal>[0-9]{{1,7}})|\#[xX](?P<hex>{_HEX}{{1,6}})|(?P<entity>{'|'.join(_ENTITIES)}));"
 )
-_ODD: Final = re.compile(
-    rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d|(?<!\\)\\++u(?P<escaped>{_HEX}{{4}})"
-    rf"|(?P<percent>{_PERCENT})|{_ENTITY}|(?<=[0-9]{{4}})(?P<plus>\+)(?=[0-9]{{3}})"
+_ANY_ESCAPE: Final = (
+    rf"\\(?<!\\\\)\\*+u(?P<escaped>{_HEX}{{4}})|%(?P<percent>{_PERCENT.removeprefix('%')})|{_ENTITY}"
+    r"|\+(?P<plus>(?<=[0-9]{4}\+)(?=[0-9]{3}))"
 )
+"""Each way begins with a character, outside of groups: that is fast."""
+_ESCAPE: Final = re.compile(_ANY_ESCAPE)
+_ODD: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d|{_ANY_ESCAPE}")
 _PERCENT_BYTE: Final = re.compile(rf"%(?:25)*+({_HEX}{{2}})")
 _IS_SPACE: Final = re.compile(f"[ {_SPACES}]")
 _IS_DASH: Final = re.compile(f"[{_DASHES}-]")
@@ -71,6 +74,17 @@ _PLUS: Final = 43
 _AMPERSAND: Final = 38
 _FIRST_BYTE_OF_PLANE_1: Final = 0xF0
 _ASCII: Final = bytes(range(128))
+_BYTES_PER_ESCAPE: Final = 48
+"""Of a text with few escapes."""
+_FEW_CHARACTERS: Final = 32
+_LONG_TEXT: Final = 4096
+
+# For a copy of the data with one byte for each character: 0 if it may be a digit, a gap or an odd character. Both ends
+# of a range have the same first byte.
+_ODD_FIRST: Final = b"0123456789 ._+-" + bytes({one.encode()[0] for one in _CHARACTERS + _DIGITS_32})
+_ODD_SHADOW: Final = bytes(48 if byte in _ODD_FIRST else 32 for byte in range(256))
+_NO_FIRST: Final = bytes(range(0x80, 0xC0))
+_RUN: Final = b"0" * MIN_DIGITS
 
 
 # Where a card number may be: digits, gaps and what may be folded to them. Letters of most languages are none of these.
@@ -145,20 +159,46 @@ def _has_escapes(data: bytes) -> bool:
 
 
 def plain(data: bytes) -> bytes:
-    """`data` as `fold` makes it, without the positions; in a long text much faster, as only numbers are folded."""
-    odd, escaped = _has_odd_characters(data), _has_escapes(data)
-    if escaped:
-        data = _without_names(_without_structure(data))
-    text = data.decode("utf-8", "surrogateescape")
-    if odd:
-        text = _NUMBER.sub(lambda number: number[0].translate(_PLAIN), text)
-    if escaped:
-        text = _ESCAPED_NUMBER.sub(_folded, text)
+    """`data` as `fold` makes it, without the positions; in a long text much faster, as little of it is looked at."""
+    if _has_escapes(data):
+        data = _without_escapes(data)
+    return data if data.isascii() else _without_odd_characters(data)
+
+
+def _without_escapes(data: bytes) -> bytes:
+    """Each escape by itself where there are few; else numbers only, of which a text full of escapes has few."""
+    if sum(map(data.count, (b"%", b"&", b"\\"))) * _BYTES_PER_ESCAPE <= len(data):
+        text = data.decode("latin-1")  # a character a byte
+        return _ESCAPE.sub(lambda odd: _utf_8(_plain(odd)).decode("latin-1"), text).encode("latin-1")
+    text = _without_names(_without_structure(data)).decode("utf-8", "surrogateescape")
+    return _utf_8(_ESCAPED_NUMBER.sub(_folded, text))
+
+
+def _utf_8(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def _without_odd_characters(data: bytes) -> bytes:
+    if _RUN not in data.translate(_ODD_SHADOW, _NO_FIRST):
+        return data
+    text = data.decode("utf-8", "surrogateescape")
+    return _utf_8(_NUMBER.sub(lambda number: _plain_text(number[0]), text))
+
+
+def _plain_text(text: str) -> str:
+    """A table repeats few characters, and to replace one of them everywhere is much faster than to translate all."""
+    at = 0
+    for _ in range(_FEW_CHARACTERS if len(text) > _LONG_TEXT else 0):
+        odd = _ODD_CHARACTER.search(text, at)
+        if odd is None:
+            break
+        at = odd.start()
+        text = text.replace(odd[0], _plain_character(odd[0]))
+    return text if text.isascii() else text.translate(_PLAIN)
+
+
 def _folded(number: re.Match[str]) -> str:
-    return fold(number[0].encode("utf-8", "surrogateescape")).data.decode("utf-8", "surrogateescape")
+    return fold(_utf_8(number[0])).data.decode("utf-8", "surrogateescape")
 
 
 def _without_structure(data: bytes) -> bytes:
@@ -193,15 +233,15 @@ def fold(data: bytes) -> Folded:
         text = area[0].decode("utf-8", "surrogateescape")
         text_done, at = 0, area.start()
         for odd in _ODD.finditer(text):
-            at += len(text[text_done : odd.start()].encode("utf-8", "surrogateescape"))
+            at += len(_utf_8(text[text_done : odd.start()]))
             text_done = odd.end()
-            before, plain = data[done:at], _plain(odd).encode("utf-8", "surrogateescape")
+            before, plain = data[done:at], _utf_8(_plain(odd))
             pieces += (before, plain)
             folded_bytes += len(before)
             here.append(folded_bytes)
             there.append(at)
             folded_bytes += len(plain)
-            at = done = at + len(odd[0].encode("utf-8", "surrogateescape"))
+            at = done = at + len(_utf_8(odd[0]))
             here.append(folded_bytes)
             there.append(done)
     pieces.append(data[done:])
@@ -209,7 +249,7 @@ def fold(data: bytes) -> Folded:
 
 
 def _plain(odd: re.Match[str]) -> str:
-    if odd["plus"]:
+    if odd["plus"] is not None:
         return " "
     if odd["entity"]:
         return _ENTITIES[odd["entity"]]
@@ -241,7 +281,7 @@ def _character(odd: re.Match[str]) -> str:
 
 
 class _PlainCharacters(dict[int, int | str]):
-    """For `str.translate`: by code point, filled when it is asked. Only for what `_NUMBER` matches."""
+    """For `str.translate`: by code point, filled when it is asked."""
 
     def __missing__(self, code: int) -> int | str:
         character = chr(code)

@@ -36,7 +36,7 @@ from keepfast.core.errors import ConfigError, Discard
 from keepfast.core.records import Headers
 from keepfast.redact.cards import MAX_DIGITS, Candidate, candidates, may_contain_card
 from keepfast.redact.field_names import as_one_word, words
-from keepfast.redact.folding import MIN_DIGITS, needs_folding, plain
+from keepfast.redact.folding import MIN_DIGITS, plain
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]', re.DOTALL)
 _MAX_DEPTH: Final = 200
@@ -281,8 +281,7 @@ class CardNumbers:
     def _scan_part(self, data: bytes, part: Part, header: str = "") -> CardFinding | None:
         if data[:2] in _BYTE_ORDER_MARKS:
             data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
-        if needs_folding(data):  # nearly every record has nothing to fold
-            data = plain(data)
+        data = plain(data)
         return self._find(data, part, header) if may_contain_card(data) else None
 
     def _find(self, data: bytes, part: Part, header: str) -> CardFinding | None:
