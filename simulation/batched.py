@@ -6,11 +6,16 @@ from dataclasses import replace
 from random import Random
 
 from keepfast.core.policies import BatchPolicy, RetryPolicy
+from keepfast.core.timeouts import TimeoutPolicy
 from simulation.guarded import MOSTLY_GUARDS
+from simulation.hanging import ALONE_S
 from simulation.setup import Setup
 
 BESIDE = 0.3
 """The share of the seeds with guards, retry topics or a spool that have batches, too."""
+
+LIMITED = range(1100, 1300)
+"""The remainders by two thousand of the seeds with batches and a time limit."""
 
 
 def batched(setup: Setup, seed: int) -> Setup:
@@ -29,6 +34,33 @@ def batched(setup: Setup, seed: int) -> Setup:
             return setup
     elif setup.timeout.timeout_s is not None or rng.random() < 0.3:
         return setup
+    return with_batches(setup, rng)
+
+
+def limited(setup: Setup, seed: int) -> Setup:
+    """Two hundred of every two thousand seeds have batches together with a time limit. Chosen apart, and late: the
+    other seeds stay what they are.
+    """
+    if seed % 2000 not in LIMITED or setup.stuck or setup.cancels:
+        return setup
+    rng = Random(seed * 43 + 27)
+    made = setup if setup.batch is not None else with_batches(setup, rng)
+    timeout = TimeoutPolicy(
+        timeout_s=rng.choice((0.12, 0.4, 1.0)),
+        on_timeout=rng.choice(("dead-letter", "dead-letter", "retry", "retry", "hold")),
+        max_abandoned=rng.choice((1, 2, 10)),
+    )
+    return replace(
+        made,
+        timeout=timeout,
+        hang=rng.choice((0.02, 0.06)),
+        manners=rng.choice((("polite",), ("polite", "swallows"), ("refuses",), ("polite", "blocks"))),
+        alone_s=min(setup.alone_s, ALONE_S),
+        filters=False,
+    )
+
+
+def with_batches(setup: Setup, rng: Random) -> Setup:
     brief = RetryPolicy(max_retries=rng.choice((0, 1)), initial_delay_ms=20, max_delay_ms=100)
     return replace(
         setup,

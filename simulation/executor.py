@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import CancelledError
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,19 +27,20 @@ from keepfast.engine.calls import (
     Handler,
     RecordCall,
 )
-from keepfast.engine.context import Context
+from keepfast.engine.context import BatchContext, Context
 from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
 from keepfast.engine.inbox import consumer_inbox
 from keepfast.engine.middleware import Around
 from keepfast.engine.workers import CANCEL_GRACE_S, CoroutineExecutor
 from keepfast.telemetry.metrics import Tally
-from keepfast.testing.fakes.acts import Blocked, StaleGivenUp, TimedOut
+from keepfast.testing.fakes.acts import BatchTimedOut, Blocked, StaleGivenUp, TimedOut
 from keepfast.testing.fakes.process import Process, ProcessDied, SimulationError
 from keepfast.testing.fakes.sink import OUTPUT, FakeSink, HandlerSink
+from keepfast.testing.fakes.trace import Fact
 from simulation.event_loop import Results, SimEventLoop, SimEvents
 from simulation.inboxed import SimDatabase, SimInbox, SimTx
 from simulation.setup import GROUP, Setup
-from simulation.workload import FIRST_OUTPUT, LAST_OUTPUT, Attempt, Entry, Workload, outputs_of
+from simulation.workload import FIRST_OUTPUT, LAST_OUTPUT, Attempt, BatchAttempt, Entry, Workload, outputs_of
 
 HAND_OVER_S = (1e-6, 3e-4)
 """From the loop to a worker."""
@@ -68,7 +69,7 @@ class _Walk:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.coroutine: Coroutine[Any, Any, None] | None = None
-        self.attempt: Attempt | None = None
+        self.attempt: Attempt | BatchAttempt | None = None
         self.turn = 0
 
 
@@ -124,8 +125,12 @@ class SimExecutor:
         self._handler_sink: HandlerSink | None = None
         self._timed_out: list[tuple[int, Run]] = []  # calls that were given up
         if sink is not None and (setup.sends or setup.inbox):
-            function = self._send_and_handle if setup.sends else self._write_and_handle
-            shape = inspect_handler(function, context_type=Context, namespace={"SimTx": SimTx})
+            function: Callable[..., Any] = self._write_and_handle
+            if setup.sends:
+                function = self._send_and_handle if setup.batch is None else self._send_and_handle_list
+            shape = inspect_handler(
+                function, context_type=Context, batch_context_type=BatchContext, namespace={"SimTx": SimTx}
+            )
             around = Around()
             if setup.inbox and database is not None:
                 inbox = SimInbox(database, process, Random(rng.getrandbits(32)), self._pause)
@@ -178,18 +183,23 @@ class SimExecutor:
         self.out.remove(run)
         attempt = self._walks[run].attempt
         if attempt is not None:
-            entry, now = attempt.entry, self._process.clock.monotonic()
-            event = TimedOut if self._times_out else StaleGivenUp
             if self._times_out:
                 self._timed_out.append((attempt.call, run))
-            self._process.trace.add(
-                event(now, self._process.name, entry.place, entry.offset, entry.number, attempt.call)
-            )
+            self._process.trace.add(self._given_up(attempt))
             self._process.trace.fault("handler_timed_out" if self._times_out else "stale_handler_given_up")
         if self._workers is not None:
             self._workers.give_up(run)
         elif not self._threads:
             self._process.later(self._rng.uniform(*HAND_OVER_S), lambda: self._cancel(run))
+
+    def _given_up(self, attempt: Attempt | BatchAttempt) -> Fact:
+        now, name = self._process.clock.monotonic(), self._process.name
+        if isinstance(attempt, BatchAttempt):
+            return BatchTimedOut(
+                now, name, attempt.batch, tuple(entry.number for entry in attempt.entries), attempt.calls
+            )
+        entry, event = attempt.entry, TimedOut if self._times_out else StaleGivenUp
+        return event(now, name, entry.place, entry.offset, entry.number, attempt.call)
 
     def regain(self, run: Run) -> None:
         """There is always a worker free."""
@@ -282,7 +292,7 @@ class SimExecutor:
         attempt = self._workload.begin_batch(self._process.name, selection.value(), batch)
         self._time += attempt.takes_s
         self._perhaps_die(*attempt.entries)
-        self._workload.end_batch(attempt)
+        self._workload.end_batch(attempt, self._workload.decide_batch(attempt))
         if attempt.error is not None:
             raise attempt.error
 
@@ -331,11 +341,12 @@ class SimExecutor:
         if walk is not None:
             self._drive(walk, walk.turn, CancelledError())
 
-    async def _call_async(self, message: Message, run: Run) -> None:
+    async def _call_async(self, message: Message, run: Run, subject: Any = None) -> None:
+        """`subject`: what the handler gets, if it is not the message."""
         attempt = self._workload.begin(self._process.name, message, run)
         self._walks.setdefault(run, _Walk(run)).attempt = attempt
         try:
-            await (self._handle(attempt, run) if self._sending is None else self._sending(message, run))
+            await (self._handle(attempt, run) if self._sending is None else self._sending(subject or message, run))
         except ProcessDied:
             raise
         except BaseException as error:
@@ -345,27 +356,33 @@ class SimExecutor:
 
     async def _send_and_handle(self, value: bytes | None, ctx: Context) -> None:  # noqa: ARG002 - a handler's shape
         """What the user would write."""
-        run = ctx._run  # noqa: SLF001 - the only way from a context to its attempt
-        attempt = self._walks[run].attempt
-        if attempt is None:
-            raise SimulationError("a handler is called that has not begun")
-        first, last = FIRST_OUTPUT, LAST_OUTPUT
-        if first in outputs_of(attempt.entry):
-            ctx.send(OUTPUT, first, key=str(attempt.call))
-        await self._handle(attempt, run)
-        if last in outputs_of(attempt.entry):
-            ctx.send(OUTPUT, last, key=str(attempt.call))
+        await self._send_for([ctx], ctx._run)  # noqa: SLF001 - the only way from a context to its attempt
+
+    async def _send_and_handle_list(self, values: list[bytes | None], ctx: BatchContext) -> None:  # noqa: ARG002 - a handler's shape
+        await self._send_for(ctx, ctx._run)  # noqa: SLF001 - as above
+
+    async def _send_for(self, contexts: Sequence[Context], run: Run) -> None:
+        attempt = self._begun(run)
+        for output in (FIRST_OUTPUT, LAST_OUTPUT):
+            for ctx, entry, call in zip(contexts, attempt.entries, attempt.calls, strict=True):
+                if output in outputs_of(entry):
+                    ctx.send(OUTPUT, output, key=str(call))
+            if output == FIRST_OUTPUT:
+                await self._handle(attempt, run)
 
     async def _write_and_handle(self, value: bytes | None, tx: SimTx, ctx: Context) -> None:  # noqa: ARG002 - a handler's shape
-        run = ctx._run  # noqa: SLF001 - the only way from a context to its attempt
+        attempt = self._begun(ctx._run)  # noqa: SLF001 - as above
+        tx.effects.append(attempt.entries[0].number)
+        await self._handle(attempt, ctx._run)  # noqa: SLF001 - as above
+
+    def _begun(self, run: Run) -> Attempt | BatchAttempt:
         attempt = self._walks[run].attempt
         if attempt is None:
             raise SimulationError("a handler is called that has not begun")
-        tx.effects.append(attempt.entry.number)
-        await self._handle(attempt, run)
+        return attempt
 
-    async def _handle(self, attempt: Attempt, run: Run) -> None:
-        if attempt.entry.manners == "blocks" and not self._threads:
+    async def _handle(self, attempt: Attempt | BatchAttempt, run: Run) -> None:
+        if attempt.manners == "blocks" and not self._threads:
             self._block(attempt.takes_s)
         until = self._process.clock.monotonic() + attempt.takes_s
         try:
@@ -373,12 +390,13 @@ class SimExecutor:
                 await self._pause(STUCK_LOOK_S)
             await self._pause(attempt.takes_s)
         except CancelledError:
-            if attempt.entry.manners in ("polite", ""):
+            if attempt.manners in ("polite", ""):
                 raise
-            if attempt.entry.manners == "refuses":
+            if attempt.manners == "refuses":
                 await self._stay(until)
-        self._perhaps_die(attempt.entry)
-        error = self._workload.decide(attempt)
+        self._perhaps_die(*attempt.entries)
+        workload = self._workload
+        error = workload.decide_batch(attempt) if isinstance(attempt, BatchAttempt) else workload.decide(attempt)
         if error is not None:
             raise error
 
@@ -394,14 +412,18 @@ class SimExecutor:
     async def _call_batch_async(self, selection: SelectedRecords, run: Run) -> None:
         batch = as_batch(run)
         if batch is None:
-            await self._call_async(selection.messages[0], run)
+            await self._call_async(selection.messages[0], run, selection)
             return
         attempt = self._workload.begin_batch(self._process.name, selection.value(), batch)
-        await _Pause(attempt.takes_s)
-        self._perhaps_die(*attempt.entries)
-        self._workload.end_batch(attempt)
-        if attempt.error is not None:
-            raise attempt.error
+        self._walks[run].attempt = attempt
+        try:
+            await (self._handle(attempt, run) if self._sending is None else self._sending(selection, run))
+        except ProcessDied:
+            raise
+        except BaseException as error:
+            self._workload.end_batch(attempt, error)
+            raise
+        self._workload.end_batch(attempt, None)
 
     def _block(self, seconds: float) -> None:
         now = self._process.clock.monotonic()

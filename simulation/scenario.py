@@ -17,7 +17,7 @@ from keepfast.deadletters.spool import worker as keeper
 from keepfast.engine import crash_guard, loop, topic_ids
 from keepfast.testing.fakes.trace import Fact
 from keepfast.testing.fakes.world import World
-from simulation.batched import batched
+from simulation.batched import batched, limited
 from simulation.cancelled import cancelled
 from simulation.chaos import Chaos
 from simulation.discovery import discovering
@@ -30,7 +30,7 @@ from simulation.outages import Outages
 from simulation.rare import rare
 from simulation.setup import Setup, changing, filtering, setup_for
 from simulation.spooled import BadDisks, spooled
-from simulation.transacting import transacting
+from simulation.transacting import in_batches, transacting
 from simulation.workload import Workload
 
 LEAST_EVENTS = 500
@@ -78,7 +78,7 @@ class Scenario:
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
         first = (hanging, guarded, retried, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
-        layers = (*first, transacting, inboxed)
+        layers = (*first, limited, transacting, inboxed, in_batches)
         self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))

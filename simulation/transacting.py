@@ -6,7 +6,8 @@ from dataclasses import replace
 from random import Random
 
 from keepfast.core.policies import CommitPolicy, RetryPolicy
-from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.core.timeouts import OnTimeout, TimeoutPolicy
+from simulation.batched import with_batches
 from simulation.setup import Setup
 
 MAX_RECORDS = 150
@@ -22,6 +23,27 @@ def transacting(setup: Setup, seed: int) -> Setup:
         return setup
     setup = transactional(setup, seed)
     return forwarding(setup, seed) if seed % 1000 >= 950 else setup
+
+
+def in_batches(setup: Setup, seed: int) -> Setup:
+    """Of every second thousand, the seeds with transactions have a handler that takes lists; a third of them with a
+    time limit.
+    """
+    if seed % 2000 < 1900:
+        return setup
+    rng = Random(seed * 47 + 31)
+    made = with_batches(setup, rng)
+    if seed % 1000 < 950:
+        made = replace(made, retry=setup.retry, troubles=setup.troubles)
+    if rng.random() < 0.67:
+        return made
+    on_timeout: OnTimeout = "retry" if made.retry.max_retries is None else "dead-letter"
+    return replace(
+        made,
+        timeout=TimeoutPolicy(timeout_s=rng.choice((0.12, 0.4)), on_timeout=on_timeout),
+        hang=0.04,
+        manners=rng.choice((("polite",), ("polite", "swallows"), ("refuses",))),
+    )
 
 
 def forwarding(setup: Setup, seed: int) -> Setup:

@@ -7,7 +7,7 @@ from math import inf
 from random import Random
 
 from keepfast.core import retry_topics
-from keepfast.core.batches import Batch
+from keepfast.core.batches import Batch, Trial
 from keepfast.core.errors import BatchError, DecodeError, Discard, Halt, Reject, RetryLater
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned
@@ -120,10 +120,22 @@ class Attempt:
     takes_s: float
     stuck: bool = False
 
+    @property
+    def entries(self) -> list[Entry]:
+        return [self.entry]
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        return (self.call,)
+
+    @property
+    def manners(self) -> str:
+        return self.entry.manners
+
 
 @dataclass(slots=True, eq=False)
 class BatchAttempt:
-    """One call of a handler that takes lists."""
+    """One call of a handler that takes lists. `outcomes`: as of `BatchEnded`, once it is decided."""
 
     entries: list[Entry]
     member: str
@@ -131,6 +143,18 @@ class BatchAttempt:
     calls: tuple[int, ...]
     takes_s: float
     error: BaseException | None = None
+    after_s: float = 0.0
+    outcomes: tuple[str, ...] = ()
+    stuck: bool = False
+
+    @property
+    def call(self) -> int:
+        return self.calls[0]
+
+    @property
+    def manners(self) -> str:
+        """Those of the record that takes longest."""
+        return max(self.entries, key=lambda entry: entry.takes_s).manners
 
 
 def dropped_by_filter(setup: Setup, entry: Entry) -> bool:
@@ -153,7 +177,7 @@ class Workload:
         self._calls = 0
         self._killers_left = setup.killers
         self._copies: dict[tuple[str, int, int], Entry] = {}
-        self._batches: dict[Batch, int] = {}
+        self._batches: dict[Trial | None, int] = {}  # a stand-in has the trial of its batch
         self.calm = False
         self.outage = ""
         self.entries: list[Entry] = []
@@ -251,7 +275,7 @@ class Workload:
         return entry
 
     def begin_batch(self, member: str, entries: list[Entry], batch: Batch) -> BatchAttempt:
-        number = self._batches.setdefault(batch, len(self._batches))
+        number = self._batches.setdefault(batch.trial, len(self._batches))
         calls = tuple(range(self._calls + 1, self._calls + 1 + len(entries)))
         self._calls = calls[-1]
         now, numbers = self._broker.clock.monotonic(), tuple(entry.number for entry in entries)
@@ -259,8 +283,10 @@ class Workload:
         takes_s = max(entry.takes_s for entry in entries)
         return BatchAttempt(entries, member, number, calls, min(takes_s, CALM_S) if self.calm else takes_s)
 
-    def end_batch(self, attempt: BatchAttempt) -> None:
-        """The handler goes through its list and stops at the first bad record, or reports all that are bad."""
+    def decide_batch(self, attempt: BatchAttempt) -> BaseException | None:
+        """What it raises, if anything: it goes through its list and stops at the first bad record, or reports all that
+        are bad.
+        """
         found = {at: error for at, entry in enumerate(attempt.entries) if (error := self._error(entry)) is not None}
         first = next(iter(found), None)
         outcomes = [""] * len(attempt.entries)
@@ -273,12 +299,19 @@ class Workload:
             for at, error in named.items():
                 outcomes[at] = type(error).__name__
             attempt.error = BatchError(named) if named else found[first]
+            attempt.after_s = attempt.entries[first].after_s
             self._broker.trace.fault("batch_failed_by_name" if named else "batch_failed")
-        error, after_s = attempt.error, attempt.entries[first].after_s if first is not None else 0.0
+        attempt.outcomes = tuple(outcomes)
+        return attempt.error
+
+    def end_batch(self, attempt: BatchAttempt, error: BaseException | None) -> None:
+        """The call is over, with this error, which may be another one than was decided."""
+        decided = attempt.outcomes and error is attempt.error
+        outcomes = attempt.outcomes if decided else ("",) * len(attempt.entries)
         now, name = self._broker.clock.monotonic(), "" if error is None else type(error).__name__
-        numbers = tuple(entry.number for entry in attempt.entries)
+        numbers, after_s = tuple(entry.number for entry in attempt.entries), attempt.after_s if decided else 0.0
         self._broker.trace.add(
-            BatchEnded(now, attempt.member, attempt.batch, name, after_s, numbers, attempt.calls, tuple(outcomes))
+            BatchEnded(now, attempt.member, attempt.batch, name, after_s, numbers, attempt.calls, outcomes)
         )
 
     def _named(self, found: dict[int, BaseException], first: int) -> dict[int, BaseException]:

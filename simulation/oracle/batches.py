@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from keepfast.testing.fakes import acts, trace
 from simulation.member import Member
-from simulation.oracle.book import FINAL, Book
+from simulation.oracle.book import TIMED_OUT, Book, is_final
 from simulation.oracle.epochs import Epoch, Lane
+from simulation.oracle.guards import uncounted
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
 from simulation.setup import Setup
@@ -29,6 +30,8 @@ class _Batch:
     """One batch, through all of its calls."""
 
     failures: int = 0
+    error: str = ""
+    """Its last failure."""
     due: float | None = None
     waits: dict[int, Epoch] = field(default_factory=dict)
     """The records that wait for the next attempt, and with which epoch they came."""
@@ -128,7 +131,9 @@ class BatchRules:
         """After a retryable failure: not before its time, and all of them again that are still ours."""
         if batch.due is None:
             return
-        if event.at < batch.due - EARLY_S:
+        if event.attempt == batch.failures and uncounted(self._setup, batch.error):
+            batch.failures -= 1  # a guard has taken the attempt back: when it is over, the next one begins
+        elif event.at < batch.due - EARLY_S:
             self._blame("retry", f"{what} {batch.due - event.at:.3f} s before its retry is due")
         sought = [place for name, place in self._book.seeks if name == event.member]
         leaving = (*self._revoking.get(event.member, ()), *sought)
@@ -156,12 +161,25 @@ class BatchRules:
     # -- ends
 
     def ended(self, event: acts.BatchEnded) -> None:
+        book = self._book
+        if event.calls[0] not in book.given_up:
+            self._over(event)
+        for call in event.calls:
+            book.given_up.discard(call)
+            del book.calls[call]
+
+    def timed_out(self, event: acts.BatchTimedOut) -> None:
+        """The loop continues without this call."""
+        self._over(event.ended)
+        self._book.given_up.update(event.calls)
+
+    def _over(self, event: acts.BatchEnded) -> None:
         book, batch = self._book, self._batches[event.member, event.batch]
         book.active_at[event.member] = event.at
         alone = len(event.numbers) == 1
         together: list[tuple[Epoch, Entry]] = []
         for call, outcome in zip(event.calls, event.outcomes, strict=True):
-            epoch, entry = book.calls.pop(call)
+            epoch, entry = book.calls[call]
             lane = book.lane(entry)
             if lane is not None and book.busy.get((event.member, lane)) == call:
                 del book.busy[event.member, lane]
@@ -195,12 +213,16 @@ class BatchRules:
             epoch.failures[entry.number] = 1
             delay_s = self._setup.retry.delay_ms(0, 0.0) / 1000
             epoch.due[entry.number] = event.at + (entry.after_s if outcome == "RetryLater" else delay_s)
+            if outcome == TIMED_OUT and is_final(self._setup, outcome):
+                del epoch.due[entry.number]
+                epoch.timed_out[entry.number] = event.at
 
     def _failed_together(self, event: acts.BatchEnded, batch: _Batch, members: list[tuple[Epoch, Entry]]) -> None:
         """No record was named: if it may be retried, all of them wait for that."""
         batch.failures += 1
+        batch.error = event.error
         retry = self._setup.retry
-        final = event.error in (*FINAL, "Halt", "SystemExit", "Discard")
+        final = is_final(self._setup, event.error) or event.error in ("Halt", "SystemExit", "Discard")
         used_up = retry.max_retries is not None and batch.failures > retry.max_retries
         if event.error == "RetryLater" and self._setup.tiers and event.after_s > retry.max_delay_ms / 1000:
             for epoch, entry in members:  # that long no lane waits: all of them are moved

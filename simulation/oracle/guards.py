@@ -173,6 +173,8 @@ class GuardRules:
         """What each record came to, and the first one of a probe. How many outages the breaker counts for a list is not
         looked at.
         """
+        if event.calls[0] in self._book.given_up:
+            return  # too late
         seen, named = self._seen(event.member), any(event.outcomes)
         if named and event.error and len(event.numbers) > 1 and seen.probe in event.calls:
             seen.probe = None  # the others are tried once more, without those

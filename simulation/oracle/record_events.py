@@ -61,7 +61,7 @@ class RecordEventRules:
         self._batches: dict[str, list[tuple[acts.BatchEnded, list[Epoch]]]] = {}
         """Calls that failed, and where their records came from."""
         self._batch_calls: dict[int, Epoch | None] = {}
-        self._timed_out: dict[str, list[acts.TimedOut | acts.StaleGivenUp]] = {}
+        self._timed_out: dict[str, list[acts.TimedOut | acts.BatchTimedOut | acts.StaleGivenUp]] = {}
         self._facts: dict[type[trace.Fact], Callable[[Any], None]] = {
             acts.HandlerBegan: self._began,
             acts.HandlerEnded: self._ended,
@@ -69,6 +69,7 @@ class RecordEventRules:
             acts.StaleGivenUp: self._was_given_up,
             acts.BatchBegan: self._batch_began,
             acts.BatchEnded: self._batch_ended,
+            acts.BatchTimedOut: self._was_given_up,
             acts.LoopRefused: self._refused,
             acts.LetterSent: self._sent,
             acts.LetterHanded: self._was_handed,
@@ -156,8 +157,10 @@ class RecordEventRules:
         else:
             self._seen(epoch).failed[number] = outcome
 
-    def _was_given_up(self, fact: acts.TimedOut | acts.StaleGivenUp) -> None:
+    def _was_given_up(self, fact: acts.TimedOut | acts.BatchTimedOut | acts.StaleGivenUp) -> None:
         self._timed_out.setdefault(fact.member, []).append(fact)
+        if isinstance(fact, acts.BatchTimedOut):
+            self._batch_ended(fact.ended)
         if isinstance(fact, acts.TimedOut):
             epoch, _ = self._book.calls[fact.call]
             self._attempt_ended(epoch, fact.number, fact.outcome)
@@ -173,6 +176,8 @@ class RecordEventRules:
                 self._seen(epoch).failed.pop(number, None)
 
     def _batch_ended(self, fact: acts.BatchEnded) -> None:
+        if fact.calls[0] not in self._batch_calls:
+            return  # it was given up before
         alone, named = len(fact.numbers) == 1, any(fact.outcomes)
         epochs = [self._batch_calls.pop(call) for call in fact.calls]
         for number, epoch, outcome in zip(fact.numbers, epochs, fact.outcomes, strict=True):
@@ -453,7 +458,7 @@ class RecordEventRules:
 
     def _handler_timed_out(self, member: str, event: events.HandlerTimedOut, now: float) -> None:  # noqa: ARG002
         if event.given_up:
-            self._gave_up(member, event, acts.TimedOut)
+            self._gave_up(member, event, (acts.TimedOut, acts.BatchTimedOut))
         elif not any(
             place_of(entry) == key_of(event)
             for epoch, entry in self._book.calls.values()
@@ -462,14 +467,14 @@ class RecordEventRules:
             self._blame("event", f"{member} reports {event}, and no handler is at that record")
 
     def _handler_abandoned(self, member: str, event: events.HandlerAbandoned, now: float) -> None:  # noqa: ARG002
-        self._gave_up(member, event, acts.StaleGivenUp)
+        self._gave_up(member, event, (acts.StaleGivenUp,))
 
     def _gave_up(
-        self, member: str, event: events.HandlerTimedOut | events.HandlerAbandoned, kind: type[trace.Fact]
+        self, member: str, event: events.HandlerTimedOut | events.HandlerAbandoned, kinds: tuple[type[trace.Fact], ...]
     ) -> None:
         for fact in self._timed_out.get(member, []):
             entry = self._book.entries[fact.number]
-            if type(fact) is kind and place_of(entry) == key_of(event):
+            if type(fact) in kinds and place_of(entry) == key_of(event):
                 self._timed_out[member].remove(fact)
                 return
         self._blame("event", f"{member} reports {event}, and has given up no such handler")

@@ -52,13 +52,19 @@ class TimeoutRules:
             return
         match event:
             case acts.HandlerBegan(member=name):
-                stopped_s, blocked_s = self._stood_still(name, event.at)
-                pauses = self._pauses.get(name, 0)
-                self._calls[event.call] = _Call(name, event.at, stopped_s, blocked_s, pauses, event.number)
+                self._calls[event.call] = self._begun(name, event.at, event.number)
+            case acts.BatchBegan(member=name):
+                self._calls[event.calls[0]] = self._begun(name, event.at, event.numbers[0])
             case acts.HandlerEnded():
                 self._calls.pop(event.call, None)
+            case acts.BatchEnded():
+                self._calls.pop(event.calls[0], None)
             case acts.TimedOut():
-                self._timed_out(event, self._policy.timeout_s)
+                what = f"{event.member} gives up record {event.number} ({event.place} offset {event.offset})"
+                self._timed_out(event.at, self._calls[event.call], what, self._policy.timeout_s)
+            case acts.BatchTimedOut():
+                what = f"{event.member} gives up batch {event.batch}"
+                self._timed_out(event.at, self._calls[event.calls[0]], what, self._policy.timeout_s)
             case acts.Blocked(member=name):
                 self._blocked_s[name] = self._blocked_s.get(name, 0.0) + event.seconds
                 self._pauses[name] = self._pauses.get(name, 0) + 1
@@ -70,6 +76,9 @@ class TimeoutRules:
                 self._stopped_since.pop(name, None)
             case _:
                 pass
+
+    def _begun(self, member: str, at: float, number: int) -> _Call:
+        return _Call(member, at, *self._stood_still(member, at), self._pauses.get(member, 0), number)
 
     def stale_given_up(self, event: acts.StaleGivenUp) -> None:
         """Only what belongs to an epoch that is over, and not before its successor has waited long enough."""
@@ -98,19 +107,17 @@ class TimeoutRules:
                 if over_s > LATE_S:
                     self._blame("timeout", f"{member.name} is at record {call.number} for {over_s:.2f} s too long")
 
-    def _timed_out(self, event: acts.TimedOut, timeout_s: float) -> None:
-        call = self._calls[event.call]
-        what = f"{event.member} gives up record {event.number} ({event.place} offset {event.offset})"
+    def _timed_out(self, at: float, call: _Call, what: str, timeout_s: float) -> None:
         if self._policy.on_timeout == "hold":
             self._blame("timeout", f"{what}, and should wait for its handler")
-        stopped_s, blocked_s = self._stood_still(event.member, event.at)
-        spent_s = event.at - call.begun_at - max(stopped_s - call.stopped_s, blocked_s - call.blocked_s)
-        pauses = self._pauses.get(event.member, 0) - call.pauses  # of each, a look or two may be taken for work
+        stopped_s, blocked_s = self._stood_still(call.member, at)
+        spent_s = at - call.begun_at - max(stopped_s - call.stopped_s, blocked_s - call.blocked_s)
+        pauses = self._pauses.get(call.member, 0) - call.pauses  # of each, a look or two may be taken for work
         if spent_s < timeout_s - EARLY_S - 2 * pauses * self._policy.look_every_s:
             self._blame("timeout", f"{what} after {spent_s:.3f} s of the {timeout_s:g} s that it may take")
-        if self._outstanding(event.member, event.at) >= self._policy.max_abandoned:
+        if self._outstanding(call.member, at) >= self._policy.max_abandoned:
             self._blame("timeout", f"{what}; {self._policy.max_abandoned} handlers are given up and not back already")
-        call.given_up_at = event.at
+        call.given_up_at = at
 
     def _outstanding(self, member: str, now: float) -> int:
         return sum(

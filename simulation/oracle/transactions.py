@@ -38,7 +38,19 @@ class TransactionRules:
         self._numbers[event.call] = event.number
 
     def ended(self, event: acts.HandlerEnded) -> None:
-        self._outcomes[event.call] = event.outcome
+        self._outcomes.setdefault(event.call, event.outcome)
+
+    def batch_began(self, event: acts.BatchBegan) -> None:
+        self._numbers.update(zip(event.calls, event.numbers, strict=True))
+
+    def batch_ended(self, event: acts.BatchEnded) -> None:
+        for call, outcome in zip(event.calls, event.outcomes, strict=True):
+            self._outcomes.setdefault(call, event.error or outcome)
+
+    def timed_out(self, event: acts.TimedOut | acts.BatchTimedOut) -> None:
+        """Whatever the handler still does."""
+        calls = event.calls if isinstance(event, acts.BatchTimedOut) else (event.call,)
+        self._outcomes.update(dict.fromkeys(calls, event.outcome))
 
     def claimed(self, member: Member, event: DeadLettered | Moved, entry: Entry | None) -> None:
         """The loop calls a record finished that it has dead-lettered or moved: that must be part of its next commit."""

@@ -179,6 +179,10 @@ SEEN_AT: Final = {
     "finishes_a_record_whose_transaction_it_rolls_back": 890,
     "commits_the_transaction_of_an_attempt_that_failed_and_forgets_its_identity": 890,
     "commits_the_end_past_a_record_that_is_not_finished": 9,
+    "has_the_outputs_of_a_whole_batch_in_the_commit_of_each_of_its_parts": 1953,
+    "forgets_the_outputs_of_what_is_done_of_a_part_of_a_batch": 1953,
+    "goes_on_with_the_very_batch_that_its_worker_still_has": 1109,
+    "dead_letters_all_records_of_a_batch_that_has_timed_out": 1109,
 }
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from keepfast.core import timeouts
+from keepfast.core.batches import Batch
 from keepfast.core.errors import HandlerTimeout
 from keepfast.core.lanes import KeyLanes
 from keepfast.core.runs import Run
+from keepfast.core.verdicts import Done, Verdict
+from keepfast.engine.batches import Bad, Batches
 from keepfast.engine.timeouts import Overdue
 from simulation.plants.plant import Patch, plant
 
@@ -105,3 +108,20 @@ def gives_up_what_it_should_wait_for(patch: Patch) -> None:
 def takes_a_run_of_this_epoch_for_one_of_an_earlier_one(patch: Patch) -> None:
     patch.set(Run, "stale_holders", lambda self: (self.failed_record or self,))
     patch.set(Overdue, "_may_go_on_without", lambda *_: False)
+
+
+@plant
+def goes_on_with_the_very_batch_that_its_worker_still_has(patch: Patch) -> None:
+    patch.set(Batch, "stand_in", _itself)
+
+
+@plant
+def dead_letters_all_records_of_a_batch_that_has_timed_out(patch: Patch) -> None:
+    def judged(self: Batches, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
+        if isinstance(failure, HandlerTimeout):
+            bad |= dict.fromkeys(batch.members(), failure)
+            return Done()
+        verdict: Verdict = before(self, batch, failure, bad, now)
+        return verdict
+
+    before = patch.set(Batches, "_judged", judged)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from keepfast.core.batches import Batch
 from keepfast.core.records import Message, Output
 from keepfast.core.runs import Partition, Run
 from keepfast.engine import calls
@@ -118,3 +119,20 @@ def has_letters_and_moves_in_the_transaction_after_that_of_their_record(patch: P
         return found
 
     before = patch.set(Committer, "_position", position)
+
+
+@plant
+def has_the_outputs_of_a_whole_batch_in_the_commit_of_each_of_its_parts(patch: Patch) -> None:
+    def take_outputs(self: Partition, run: Run, messages: Sequence[Message]) -> None:
+        before(self, run, messages if run.batch is None else [message for message, _ in run.outputs])
+
+    before = patch.set(Partition, "take_outputs", take_outputs)
+
+
+@plant
+def forgets_the_outputs_of_what_is_done_of_a_part_of_a_batch(patch: Patch) -> None:
+    def take_outputs(self: Partition, run: Run, messages: Sequence[Message]) -> None:
+        if not isinstance(run.batch, Batch) or run not in run.batch.heads:
+            before(self, run, messages)
+
+    before = patch.set(Partition, "take_outputs", take_outputs)

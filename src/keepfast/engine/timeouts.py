@@ -24,7 +24,7 @@ from keepfast.core.errors import HandlerTimeout, KeepfastError, OperatorDeadLett
 from keepfast.core.events import HandlerAbandoned, HandlerTimedOut, Held, Released
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ports import Executor, Mailbox
-from keepfast.core.records import TopicPartition
+from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned, original
 from keepfast.core.runs import InFlight, OrderedSet, Run
 from keepfast.core.sizing import Sizer
@@ -159,13 +159,18 @@ class Stuck:
         )
 
 
+def _at(run: Run, at: int) -> Message:
+    """The record that the handler is at; of a batch, the first that it was given."""
+    return run.messages[run.given[at] if run.given else at]
+
+
 def _place_of(run: Run, at: int) -> dict[str, str | int]:
-    message = run.messages[at]
+    message = _at(run, at)
     return {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
 
 
 def _shown(run: Run, report: _Report) -> StuckHandler:
-    message = run.messages[report.at]
+    message = _at(run, report.at)
     return StuckHandler(
         topic=message.topic(),
         partition=message.partition(),
@@ -494,7 +499,7 @@ class Overdue:
 
 def _record_of(run: Run, at: int) -> dict[str, Any]:
     """How events name the record that a run is at: where it came from, also after it was in a retry topic."""
-    message = run.messages[at]
+    message = _at(run, at)
     record = original(message)
     return {
         "topic": record.topic(),

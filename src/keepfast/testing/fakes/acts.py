@@ -127,6 +127,28 @@ class TimedOut(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTimedOut(Fact):
+    """The loop abandoned a batch, whose handler may continue. The others are as of `BatchBegan`."""
+
+    member: str
+    batch: int
+    numbers: tuple[int, ...]
+    calls: tuple[int, ...]
+    outcome: str = "HandlerTimeout"
+
+    @property
+    def number(self) -> int:
+        """The record that stands for it."""
+        return self.numbers[0]
+
+    @property
+    def ended(self) -> BatchEnded:
+        """The end of the call, as far as the loop is concerned."""
+        outcomes = ("",) * len(self.numbers)
+        return BatchEnded(self.at, self.member, self.batch, self.outcome, 0.0, self.numbers, self.calls, outcomes)
+
+
+@dataclass(frozen=True, slots=True)
 class StaleGivenUp(Fact):
     """The loop abandoned a run of an earlier epoch, whose handler is at this record and continues."""
 
