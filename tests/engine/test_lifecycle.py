@@ -77,6 +77,20 @@ def test_a_drain_that_passes_its_deadline_returns_where_the_process_goes_on() ->
     assert lifecycle.left_s() == 0
 
 
+@pytest.mark.parametrize("unfinished", [0, 1])
+def test_a_client_that_does_not_close_in_time_is_no_missed_deadline_if_nothing_is_unfinished(
+    unfinished: int, log: LogCapture
+) -> None:
+    closing, left = StandIn(stuck=True), list[int]()
+    closing.loop.ending = Ending("stopped", unfinished=unfinished)
+    lifecycle = lifecycle_of(closing, timeout_s=0.05, left=left)
+    lifecycle.start()
+    lifecycle.stop()
+    assert lifecycle.wait() == (EXIT_DEADLINE if unfinished else EXIT_OK)
+    assert left == [EXIT_DEADLINE] * unfinished
+    assert [bool(log.fields(event)) for event in ("deadline_passed", "group_not_left")] == [unfinished, not unfinished]
+
+
 @pytest.mark.parametrize("state", [SimpleNamespace(in_flight=2), None])
 def test_a_second_signal_reports_what_is_in_flight_and_leaves_whatever_becomes_of_the_report(
     log: LogCapture, state: SimpleNamespace | None

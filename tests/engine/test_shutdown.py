@@ -83,6 +83,30 @@ def test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed()
     assert (world.loop.ending.unfinished, world.committed()) == (1, 0)
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_last_commit_without_an_answer_is_unfinished_only_if_it_has_more_than_words_of_the_crash_guard(
+    finished: bool,
+) -> None:
+    world = World(lambda _: None, batch=None, partitions=1, order="key", max_deliveries=3)
+    world.feed("ab")
+    world.play(steps=10)
+    assert world.committed() == 2
+    world.source.answers = False
+    if finished:
+        world.feed("c")
+        world.step()
+        world.step()
+        world.work()
+    requests = len(world.source.requests)
+    world.stop(after_s=10.0)
+    world.step(pass_s=1.0)
+    assert world.loop.ending is None
+    assert len(world.source.requests) == requests + 1, "it announces that the process does not die"
+    world.step(pass_s=10.0)
+    assert world.loop.ending is not None
+    assert world.loop.ending.unfinished == finished
+
+
 @pytest.mark.parametrize("leave", [False, True])
 def test_a_static_member_leaves_only_if_it_does_not_come_back(leave: bool) -> None:
     world = world_of()

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from random import Random
 from typing import Any
 
 from keepfast.core.events import Event, SubscriptionChanged
+from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import Tier, Tiers
 from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
-from keepfast.engine.subscription import AGAIN_S, CONFIRM_S, OPEN_S, Subscription, TopicsFound, growing
+from keepfast.engine.subscription import (
+    AGAIN_S,
+    ANSWER_TIMEOUT_S,
+    CONFIRM_S,
+    OPEN_S,
+    RECHECK_S,
+    RejoinCheck,
+    Subscription,
+    TopicsFound,
+    UnownedFound,
+    growing,
+)
 from tests.support.fakes import ListMailbox
 
 Question = tuple[Collection[str], Callable[[TopicsFound], None]]
@@ -199,3 +212,80 @@ def test_a_topic_for_replays_that_cannot_be_read_yet_is_looked_up_again_at_the_i
         asked.subscription.step(at, frozenset({"a.g.replay"}))
         asked.subscription.answered(TopicsFound(), at)
     assert len(asked.questions) == 2
+
+
+class Group:
+    """A check of which the test answers the questions: once a second, for as long as there are any."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked_at: list[float] = []
+        plan = Plan(name="c", group="g", topics=("t",), revoke_timeout_s=10)
+        self.check = RejoinCheck(plan, self._ask, ListMailbox(), Random(1))
+        self._open = False
+
+    def _ask(self, topics: Collection[str], answer: Callable[[frozenset[TopicPartition] | None], None]) -> None:
+        assert topics == ("t",)
+        self.asked_at.append(self.now)
+        self._open = True
+
+    def rejoins(self, seconds: int, *unowned: int, known: bool = True) -> list[float]:
+        """For so long these partitions have no owner. When the member joined again, from the beginning of that."""
+        begun, found = self.now, []
+        for _ in range(seconds):
+            self.now += 1.0
+            if self.check.step(self.now, ("t",)):
+                found.append(self.now - begun)
+                self.check.assigned(self.now)
+            if self._open:
+                self._open = False
+                places = frozenset(TopicPartition("t", number) for number in unowned) if known else None
+                self.check.answered(UnownedFound(places), self.now)
+        return found
+
+
+def test_a_member_of_a_group_in_which_all_partitions_have_an_owner_asks_once() -> None:
+    group = Group()
+    assert group.rejoins(60) == []
+    assert group.asked_at == []  # before it has an assignment
+    group.check.assigned(group.now)
+    assert group.rejoins(1000) == []
+    group.check.assigned(group.now)
+    assert group.rejoins(1000, 1, 2) == []
+    assert len(group.asked_at) == 1
+
+
+def test_it_joins_again_when_partitions_have_no_owner_for_longer_than_a_revoke_takes_and_at_most_three_times() -> None:
+    group = Group()
+    group.check.assigned(0.0)
+    first, second, third = group.rejoins(10_000, 1, 2)
+    assert 10 + CONFIRM_S <= first < 20
+    assert second - first >= RECHECK_S
+    assert third - second >= 2 * RECHECK_S
+    asked = len(group.asked_at)
+    assert group.rejoins(10_000, 1, 2) == []
+    assert len(group.asked_at) == asked
+
+
+def test_every_contrary_answer_and_every_assignment_starts_the_wait_over() -> None:
+    group = Group()
+    group.check.assigned(0.0)
+    for _ in range(20):
+        assert group.rejoins(12, 1, 2) == []
+        assert group.rejoins(4, known=False) == []  # the group rebalances
+        assert group.rejoins(12, 1, 2) == []
+        group.check.assigned(group.now)
+        assert group.rejoins(12, 1) == []
+        assert group.rejoins(5, 2) == []  # the other one has an owner now
+        group.check.assigned(group.now)
+    assert len(group.rejoins(20, 2)) == 1
+    group.check.assigned(group.now)
+    assert group.rejoins(200) == []
+
+
+def test_a_question_without_an_answer_is_asked_again() -> None:
+    group = Group()
+    group.check.assigned(0.0)
+    for now in range(100):
+        group.check.step(float(now), ("t",))
+    assert len(group.asked_at) == 1 + 99 // ANSWER_TIMEOUT_S

@@ -237,3 +237,22 @@ def test_a_topic_that_is_created_after_the_first_question_is_found(
     KafkaAdmin(admin_properties(connection("127.0.0.1:1"))).ask_existing(
         [late], answers.put
     )  # neither raises nor waits
+
+
+def test_partitions_without_an_owner_are_reported_and_a_group_that_is_not_stable_is_not_known(
+    admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic
+) -> None:
+    owned, other, group = topic(partitions=2), topic(partitions=2), new_group()
+    answers: SimpleQueue[Any] = SimpleQueue()
+
+    def answer(group: str, *topics: str) -> Any:
+        admin.ask_unowned(group, topics, answers.put)
+        return answers.get(timeout=DEADLINE_S)
+
+    with kafka_member(connection(kafka.bootstrap), owned, group) as member:
+        drive([member], lambda: len(member.owned) == 2)
+        drive([member], lambda: answer(group, owned) is not None)
+        assert answer(group, owned) == frozenset()
+        assert answer(group, owned, other, "no.such.topic") == {(other, 0), (other, 1)}
+    assert answer(group, owned) is None  # empty
+    assert answer(new_group(), owned) is None

@@ -36,6 +36,8 @@ UNDER_BOTH_PROTOCOLS = frozenset(
 CLASSIC_ONLY = {
     # tests/kafka/test_source_membership.py
     "test_a_fenced_static_member_ends_with_code_6": "a name that is taken is waited for",
+    "test_a_stop_while_the_group_rebalances_is_clean_if_all_is_committed": "commits do not wait for a join",
+    "test_a_static_member_killed_between_two_rounds_leaves_no_partition_without_an_owner": "it has no rounds",
 }
 """Why a file says nothing under KIP-848."""
 

@@ -10,7 +10,7 @@ import pytest
 from keepfast.kafka import KafkaAdmin, admin_properties
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.testing.embedded import EmbeddedBroker
-from keepfast.wiring.clients import EMBEDDED_SESSION_MS, connection_of, source_of
+from keepfast.wiring.clients import EMBEDDED_SESSION_MS, connection_of, in_two_rounds, source_of
 from keepfast.wiring.cluster import ClusterFacts, preflight
 
 TOPIC = "orders.payment.v1"
@@ -38,6 +38,22 @@ def protocols(settings: Settings, cluster: ClusterFacts) -> tuple[str, bool]:
 )
 def test_by_its_settings(tmp_path: Path, reported: dict[str, Any], expected: tuple[str, bool]) -> None:
     assert protocols(settings_of(tmp_path, **reported), ClusterFacts({}, {}, {}, {})) == expected
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        ({}, False),
+        ({"group_protocol": "classic"}, False),
+        ({"group_instance_id": "till"}, True),
+        ({"group_instance_id": "till", "assignor": "range"}, False),
+        ({"group_instance_id": "till", "group_protocol": "consumer"}, False),
+    ],
+)
+def test_whether_it_looks_for_partitions_without_an_owner(
+    tmp_path: Path, reported: dict[str, Any], expected: bool
+) -> None:
+    assert in_two_rounds(settings_of(tmp_path, **reported).consumers["charge"]) is expected
 
 
 def test_classic_with_short_sessions_on_the_embedded_broker(tmp_path: Path) -> None:

@@ -222,6 +222,11 @@ AskExisting = Callable[[Collection[str], Callable[[Mapping[str, bool]], None]], 
 not known are left out.
 """
 
+AskUnowned = Callable[[Collection[str], Callable[[frozenset[TopicPartition] | None], None]], None]
+"""Asks which partitions of these topics no member of the group has: returns at once, and answers at most once, from any
+thread. None: that is not known, as during a rebalance.
+"""
+
 
 class TopicIds(Protocol):
     """Says which topic a name stands for: one that was deleted and created again has another id."""

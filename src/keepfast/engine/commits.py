@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from keepfast.core.commit_metadata import METADATA_LIMIT, encode
+from keepfast.core.commit_metadata import METADATA_LIMIT, decode, encode
 from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import Fault, SinkError, SourceError
 from keepfast.core.events import CommitFailed, Committed, Held, Released
@@ -289,6 +289,16 @@ class Committer:
     def has_pending(self, partition: Partition) -> bool:
         """Whether something of this partition is finished and not confirmed."""
         return partition.place in self._refusals or self._is_pending(partition)
+
+    def is_owed(self, partition: Partition) -> bool:
+        """Whether something finished in this partition is not known to be stored. A commit that would only say more
+        about the process, for the crash guard, owes nothing.
+        """
+        if not self.has_pending(partition):
+            return False
+        offset, stored = partition.committed
+        same = bool(stored) and decode(stored, offset=offset) == partition.ledger.completion()
+        return not same or bool(partition.outputs)
 
     def is_refused(self, partition: Partition) -> bool:
         """Whether the broker refuses commits of this partition, and only of it."""

@@ -310,7 +310,7 @@ class Lifecycle:
         written.acquire(timeout=REPORT_S)
 
     def _watch(self) -> bool:
-        """Begin a drain that is due. Whether the deadline has passed and `leave` returned."""
+        """Begin a drain that is due. Whether the deadline has passed, and `leave` returned if something was left."""
         now = time.monotonic()
         if self._deadline is None:
             if self._signals or self._stop_asked:
@@ -319,6 +319,11 @@ class Lifecycle:
                 self._drain(now)
             elif any(thread.ending or thread.loop.ending or thread.loop.halted for thread in self._threads):
                 self._drain(now)
+        elif now >= self._deadline and self._drained():
+            log.warning(
+                "group_not_left", timeout_s=self._timeout_s, consequence="others wait for the end of the session"
+            )
+            return True
         elif now >= self._deadline:
             log.error("deadline_passed", timeout_s=self._timeout_s, consequence=COMES_AGAIN)
             report_suppressed()
@@ -336,6 +341,11 @@ class Lifecycle:
             leave = halted or (supervisor_stops and thread.loop.plan.named_by_supervisor)
             thread.mailbox.post(Stop(self._deadline - margin_s, leave=leave))
 
+    def _drained(self) -> bool:
+        """Whether all is finished and committed, and only a client is still closing."""
+        endings = [thread.loop.ending for thread in self._threads]
+        return all(ending is not None and ending.kind == "stopped" and not ending.unfinished for ending in endings)
+
     def _halted(self) -> bool:
         """An operator has to look at it before it makes sense to start again."""
         halted = any(thread.ending is not None and thread.ending.kind == "halted" for thread in self._threads)
@@ -350,7 +360,7 @@ class Lifecycle:
             return EXIT_HALTED
         if "failed" in kinds:
             return EXIT_UNEXPECTED
-        if late or any(ending.unfinished for ending in endings):
+        if (late and not self._drained()) or any(ending.unfinished for ending in endings):
             return EXIT_DEADLINE
         return EXIT_OK
 

@@ -27,7 +27,7 @@ from keepfast.engine.rebalance import NoPosition
 from keepfast.engine.seeks import Seeks
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
-from keepfast.engine.subscription import TopicsFound
+from keepfast.engine.subscription import TopicsFound, UnownedFound
 from keepfast.engine.topic_ids import TopicIdsAnswer
 from keepfast.telemetry.logs import get_logger
 
@@ -135,6 +135,7 @@ class Loop:
         self.ownership = parts.ownership
         self.identities = parts.identities
         self.subscription = parts.subscription
+        self.rejoin_check = parts.rejoin_check
         self.committer = parts.committer
         self.outcomes = parts.outcomes
         self.intake = parts.intake
@@ -240,6 +241,9 @@ class Loop:
 
     def _poll(self, now: float) -> None:
         self.subscription.step(now, self.outcomes.replay_topics or ())
+        if self.rejoin_check is not None and self.rejoin_check.step(now, self.subscription.every):
+            self._source.subscribe((), self)  # leaves the group when the partitions are revoked
+            self._resubscribes = True
         if self._resubscribes:  # here, because a turn may be inside a callback
             self._resubscribes = False
             self._source.subscribe(self.subscription.every, self)
@@ -301,6 +305,8 @@ class Loop:
                 self.assignment.ids_answered(item, now)
             case TopicsFound():
                 self._topics_found(item, now)
+            case UnownedFound():
+                self._unowned_found(item, now)
             case Stop():
                 self.shutdown.begin(item, now)
             case HaltApp(reason=reason):
@@ -321,6 +327,10 @@ class Loop:
         ids = {**found.replay_ids, **(found.ready.topic_ids if found.ready is not None else {})}
         self.identities.follow(self.subscription.every, ids)
         self._resubscribes = True
+
+    def _unowned_found(self, found: UnownedFound, now: float) -> None:
+        if self.rejoin_check is not None and DRAIN not in self.holds:
+            self.rejoin_check.answered(found, now)
 
     def _returned(self, run: Run, now: float) -> None:
         """A worker handed back a run."""
@@ -387,6 +397,8 @@ class Loop:
         except NoPosition as error:
             self.shutdown.fail(Ending("halted", str(error)))
         self.committer.membership_settled(self.ownership)
+        if self.rejoin_check is not None:
+            self.rejoin_check.assigned(now)
         self.status.rebalanced(ASSIGNED)
         if self.intake.closed and places:
             self._source.pause(places)

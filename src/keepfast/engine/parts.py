@@ -13,6 +13,7 @@ from keepfast.core.ports import (
     AskDepths,
     AskEnds,
     AskExisting,
+    AskUnowned,
     Clock,
     Executor,
     Mailbox,
@@ -41,7 +42,7 @@ from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
 from keepfast.engine.queue import Acknowledger, Deliveries, Locks
 from keepfast.engine.rebalance import Assignment, Handover
-from keepfast.engine.subscription import Discover, Subscription
+from keepfast.engine.subscription import Discover, RejoinCheck, Subscription
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.topic_ids import Identities
 from keepfast.engine.workers import Inline
@@ -70,7 +71,8 @@ class Ports:
 
     Without `topic_ids`, `ask_ends` and `ask_depths`, the ids of topics, the ends of partitions that are not fetched and
     the depth of dead-letter topics are unknown; without `discover`, topics that match a pattern later, and topics for
-    replays that appear later, are not read; without `ask_existing`, outcomes of replays are not reported.
+    replays that appear later, are not read; without `ask_existing`, outcomes of replays are not reported; without
+    `ask_unowned`, partitions without an owner are not looked for.
     `letter_topic_missing` is called, by any thread, with the name of a dead-letter topic that is gone; it never blocks.
     `idle_s` is the longest wait in the client.
     `observers` get the loop's events, beside the log.
@@ -87,6 +89,7 @@ class Ports:
     ask_ends: AskEnds | None = None
     ask_depths: AskDepths | None = None
     ask_existing: AskExisting | None = None
+    ask_unowned: AskUnowned | None = None
     gate: ExclusiveGate = field(default_factory=ExclusiveGate)
     recorder: FlightRecorder | None = None
     observers: Sequence[Observer] = ()
@@ -121,6 +124,9 @@ class LoopParts:
         now = ports.clock.monotonic()
         self.identities = Identities(plan, ports.topic_ids, workers.mailbox, now, self.events)
         self.subscription = Subscription(plan, ports.discover, workers.mailbox, now, self.events)
+        self.rejoin_check = (
+            RejoinCheck(plan, ports.ask_unowned, workers.mailbox, ports.random) if ports.ask_unowned else None
+        )
         self.sizer = Sizer(
             capacity=plan.capacity,
             consecutive=plan.order == "partition",

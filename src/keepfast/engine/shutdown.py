@@ -88,7 +88,7 @@ class Shutdown:
         if awaited and now < self.deadline:
             self._report(now, commits=awaited)
             return None
-        return waiting + sum(parts.committer.has_pending(partition) for partition in parts.ownership)
+        return waiting + sum(parts.committer.is_owed(partition) for partition in parts.ownership)
 
     def _count_deaths(self) -> None:
         """The deadline has passed with records in flight. If only a restart could help, these records are the cause: it

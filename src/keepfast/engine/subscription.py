@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any, cast
 
 from keepfast.core.events import SubscriptionChanged
-from keepfast.core.ports import Mailbox
+from keepfast.core.ports import AskUnowned, Mailbox
+from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import Tier, Tiers
 from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
@@ -31,6 +33,14 @@ OPEN_S = 300.0
 
 REMIND_S = 60.0
 """How often a wait for the first topic is logged."""
+
+CHECK_S, ANSWER_TIMEOUT_S, RECHECK_S = 2.0, 15.0, 60.0
+"""Between two questions about partitions without an owner, on average; when a question that was not answered is asked
+again; and when the first question is asked after the member has joined again, doubled each time.
+"""
+
+MAX_REJOINS = 3
+"""How often a member joins its group again because of partitions without an owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +190,71 @@ class Subscription:
 
 def _add(mapping: Mapping[str, Any], more: Mapping[str, Any]) -> None:
     cast(dict[str, Any], mapping).update(more)
+
+
+@dataclass(frozen=True, slots=True)
+class UnownedFound:
+    """An answer for the loop: the partitions of its topics that no member of the group has. None: that is not known."""
+
+    places: frozenset[TopicPartition] | None
+
+
+class RejoinCheck:
+    """Whether a static member of the classic protocol has to join its group again, because partitions of its topics
+    have no owner. Owner: the loop thread.
+
+    Killed between the two rounds of a cooperative rebalance and back within its session, it gets the assignment of the
+    first round, and the group does not rebalance. No member begins the second round, which would assign what it was to
+    revoke. So it asks, from its first assignment on, until all partitions have an owner. While another member finishes
+    what is in flight in partitions that it revokes, they have no owner either: those only count that have none for
+    longer than that may take.
+    """
+
+    def __init__(self, plan: Plan, ask: AskUnowned, mailbox: Mailbox, random: Random) -> None:
+        self._plan = plan
+        self._ask = ask
+        self._mailbox = mailbox
+        self._random = random
+        self._due_at: float | None = None  # when the next question is due; None: before the first assignment
+        self._unowned: frozenset[TopicPartition] = frozenset()
+        self._since = 0.0  # from when on these were without an owner in every answer
+        self._rejoins = 0
+        self._wanted = False
+
+    def assigned(self, now: float) -> None:
+        """The group has rebalanced: what was found before does not count any more."""
+        self._unowned, self._wanted = frozenset(), False
+        if self._due_at is None:
+            self._due_at = now
+
+    def step(self, now: float, topics: Collection[str]) -> bool:
+        """Ask about these topics if it is time to. Whether to join the group again now."""
+        wanted, self._wanted = self._wanted, False
+        if self._due_at is not None and now >= self._due_at:
+            self._due_at = now + ANSWER_TIMEOUT_S
+            self._ask(topics, lambda places: self._mailbox.post(UnownedFound(places)))
+        return wanted
+
+    def answered(self, found: UnownedFound, now: float) -> None:
+        if found.places is not None and not found.places:
+            self._unowned, self._due_at = frozenset(), float("inf")
+            return
+        places = found.places or frozenset()
+        if not self._unowned & places:
+            self._unowned, self._since = places, now
+        self._unowned &= places
+        self._due_at = now + CHECK_S * (0.5 + self._random.random())  # so that of several members one is the first
+        if self._unowned and now - self._since >= self._plan.revoke_timeout_s + CONFIRM_S:
+            self._rejoin(now)
+
+    def _rejoin(self, now: float) -> None:
+        self._wanted = self._rejoins < MAX_REJOINS
+        log.warning(
+            "partitions_without_owner",
+            consumer=self._plan.name,
+            partitions=[str(place) for place in sorted(self._unowned)],
+            consequence="this member joins its group again" if self._wanted else "they are not read until one joins",
+        )
+        self._due_at = now + RECHECK_S * 2**self._rejoins if self._wanted else float("inf")
+        self._rejoins += 1
+        self._unowned = frozenset()

@@ -27,6 +27,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
+from keepfast.kafka.groups import assigned_in
 from keepfast.kafka.places import ClientPlace
 
 REQUEST_TIMEOUT_S = 10.0
@@ -213,6 +214,31 @@ class KafkaAdmin:
         try:
             wanted = TopicCollection(list(names))
             _gather(self._client.describe_topics(wanted, request_timeout=REQUEST_TIMEOUT_S), answered)
+        except (*CLIENT_ERRORS, SourceError):
+            return
+
+    def ask_unowned(
+        self, group: str, topics: Collection[str], on_answer: Callable[[frozenset[TopicPartition] | None], None]
+    ) -> None:
+        """Implements `core.ports.AskUnowned` for a group; any thread. Never blocks, never raises. `on_answer` is called
+        on the client's own thread.
+        """
+
+        def answered(done: Mapping[tuple[str, str], Future[Any]]) -> None:
+            known = _successful(done)
+            described = known.pop(("group", group), None)
+            failed = any(future.exception() is not None and not _is_missing(future) for future in done.values())
+            if failed or described is None or described.state.name != "STABLE":
+                on_answer(None)
+                return
+            every = {TopicPartition(name, one.id) for (_, name), facts in known.items() for one in facts.partitions}
+            on_answer(frozenset(every - assigned_in(described)))
+
+        try:
+            groups = self._client.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)
+            names = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
+            asked = {("group", name): future for name, future in groups.items()}
+            _gather(asked | {("topic", name): future for name, future in names.items()}, answered)
         except (*CLIENT_ERRORS, SourceError):
             return
 

@@ -27,6 +27,15 @@ SETTLED: Final = ("STABLE", "EMPTY", "DEAD")
 """States of a group in which its reported assignment is valid."""
 
 
+def assigned_in(described: Any) -> set[Place]:
+    """The partitions that the members of a described group have."""
+    return {
+        Place(str(one.topic), int(one.partition))
+        for member in described.members
+        for one in (member.assignment.topic_partitions if member.assignment else ())
+    }
+
+
 class KafkaGroups:
     """One thread at a time. `properties`: see `config.admin_properties`."""
 
@@ -69,13 +78,7 @@ class KafkaGroups:
             described = self._described(group, timeout_s)
         except SourceError:
             return None
-        if described.state.name not in SETTLED:
-            return None
-        return {
-            Place(str(one.topic), int(one.partition))
-            for member in described.members
-            for one in (member.assignment.topic_partitions if member.assignment else ())
-        }
+        return assigned_in(described) if described.state.name in SETTLED else None
 
     def committed(self, group: str, places: Sequence[Place], timeout_s: float) -> dict[Place, int | None] | None:
         """The group's committed offset of each; None as a whole if they may not be read or the request times out.

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from keepfast.core.errors import SourceError, SpoolError, StartError
 from keepfast.core.events import Observer
-from keepfast.core.ports import Sink, Source
+from keepfast.core.ports import AskUnowned, Sink, Source
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.spool.places import durability_warning, shown, store_at
 from keepfast.deadletters.spool.service import SpoolService
@@ -30,12 +31,12 @@ from keepfast.engine.parts import Ports
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups
-from keepfast.settings import Settings
+from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.timeline import Timeline
 from keepfast.telemetry.tracing import Tracing, tracing_from
-from keepfast.wiring.clients import BoundedSource, connection_of, share_source_of, source_of
+from keepfast.wiring.clients import BoundedSource, connection_of, in_two_rounds, share_source_of, source_of
 from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics_of, preflight
 from keepfast.wiring.consumers import (
     ConsumerSpec,
@@ -290,6 +291,7 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared, observers: Sequence[Observ
         ask_ends=admin.ask_ends if admin is not None else None,
         ask_depths=admin.ask_depths if admin is not None else None,
         ask_existing=admin.ask_existing if admin is not None else None,
+        ask_unowned=_ask_unowned(spec.settings, clients),
         gate=GATE,
         recorder=recorder,
         observers=[*observers, *shared.observers],
@@ -301,6 +303,13 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared, observers: Sequence[Observ
         workers = thread_workers(call, plan, recorder)
     loop = build_loop(plan, workers, ports, spec.publisher(clients.sink) if spec.publisher is not None else None)
     return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.tallies)
+
+
+def _ask_unowned(own: ConsumerSettings, clients: Clients) -> AskUnowned | None:
+    """Only for a member that may leave partitions without an owner."""
+    if clients.admin is None or clients.cluster.embedded or not in_two_rounds(own):
+        return None
+    return partial(clients.admin.ask_unowned, own.group)
 
 
 def _source(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Source:

@@ -62,6 +62,13 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
     )
 
 
+def in_two_rounds(own: ConsumerSettings) -> bool:
+    """Whether it is a static member whose rebalances have two rounds: see `engine.subscription.RejoinCheck`."""
+    member = consuming_of(own)
+    static = member.group_instance_id is not None and member.group_protocol == "classic"
+    return static and member.assignor == "cooperative-sticky"
+
+
 def share_source_of(own: ConsumerSettings, kafka: KafkaSettings, *, workers: int) -> ShareSource:
     """The consuming client of a queue, which acquires about as many records as it has workers."""
     return ShareSource(share_properties(connection_of(kafka), consuming_of(own), records=workers))
