@@ -324,6 +324,7 @@ def test_a_recorder_of_the_same_process_lives_and_is_still_locked_afterwards(tmp
     [
         ([Ending("stopped")], None),
         ([Ending("stopped"), Ending("stopped", unfinished=1)], flight_recorder.LEFT),
+        ([Ending("stopped", unconfirmed=1)], flight_recorder.LEFT),
         ([Ending("fenced")], flight_recorder.LEFT),
         ([Ending("halted")], flight_recorder.LEFT),
         ([Ending("stopped"), Ending("failed")], None),

@@ -104,7 +104,7 @@ def test_a_last_commit_without_an_answer_is_unfinished_only_if_it_has_more_than_
     assert len(world.source.requests) == requests + 1, "it announces that the process does not die"
     world.step(pass_s=10.0)
     assert world.loop.ending is not None
-    assert world.loop.ending.unfinished == finished
+    assert (world.loop.ending.unfinished, world.loop.ending.unconfirmed) == (finished, 1)
 
 
 @pytest.mark.parametrize("leave", [False, True])

@@ -57,8 +57,8 @@ def test_a_signal_during_a_revoke_is_heard(make_scene: MakeScene) -> None:
     scene.send(Work(partition=partition, gate=gate) for partition in range(2))
     first = scene.member({"shutdown.timeout_s": 4, "consumer.revoke_timeout_s": 30}).wait_assigned(2)
     wait_until(lambda: len(scene.journal.started()) == 2, "each partition has a record in flight")
-    # When its revoke ends, the first joins again, and its leave waits until all have joined. The second hears of that with
-    # its next heartbeat, which must be sooner than the last second before the deadline of the first is over.
+    # When its revoke ends, the first joins again, and its leave waits until all have joined. The second hears of that
+    # with its next heartbeat, which must come within the last second before the deadline of the first.
     second = scene.member({"consumer.heartbeat_interval_ms": 200} if scene.group_protocol == "classic" else {})
     first.wait_event("partitions_revoking")
 

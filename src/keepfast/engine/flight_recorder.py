@@ -498,12 +498,13 @@ class RecorderFile(FlightRecorder):
         return noted
 
     def end(self, endings: Sequence[Ending | None]) -> None:
-        """All consumers have ended. A clean end removes the file; one with work left says that it was on purpose.
+        """All consumers have ended. A clean end removes the file; one with work left, or whose last commits may not say
+        that it ended, says that it was on purpose.
 
         A loop that failed by an error of its own left its lease behind as a death does, and what its workers had in
         hand is finished by now: without the file, everything below the lease counts, as without a recorder.
         """
-        clean = all(one is not None and one.kind == "stopped" and not one.unfinished for one in endings)
+        clean = all(one is not None and one.complete and not one.unconfirmed for one in endings)
         failed = any(one is None or one.kind == "failed" for one in endings)
         self.leave()
         self.close(remove=clean or failed)

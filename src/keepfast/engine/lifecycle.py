@@ -343,8 +343,9 @@ class Lifecycle:
 
     def _drained(self) -> bool:
         """Whether all is finished and committed, and only a client is still closing."""
-        endings = [thread.loop.ending for thread in self._threads]
-        return all(ending is not None and ending.kind == "stopped" and not ending.unfinished for ending in endings)
+        return all(
+            ending is not None and ending.complete for ending in (thread.loop.ending for thread in self._threads)
+        )
 
     def _halted(self) -> bool:
         """An operator has to look at it before it makes sense to start again."""

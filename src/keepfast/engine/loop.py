@@ -188,8 +188,8 @@ class Loop:
         if self.shutdown.failure is not None:
             self._end(self.shutdown.failure)
             return
-        if DRAIN in self.holds and (unfinished := self.shutdown.over(now)) is not None:
-            self._end(Ending("stopped", unfinished=unfinished))
+        if DRAIN in self.holds and (ending := self.shutdown.over(now)) is not None:
+            self._end(ending)
             return
         self._poll(now)
 

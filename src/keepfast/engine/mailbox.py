@@ -68,8 +68,16 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a loop ended. `unfinished` is how much was still being handled, dead-lettered or committed."""
+    """Why a loop ended. `unfinished` is how much was still being handled, dead-lettered or committed. `unconfirmed`: of
+    so many partitions the last commit was not confirmed; if nothing is unfinished, it only says that the process ends.
+    """
 
     kind: Literal["stopped", "halted", "fenced", "failed"]
     reason: str = ""
     unfinished: int = 0
+    unconfirmed: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was stopped, and all is finished and committed."""
+        return self.kind == "stopped" and not self.unfinished

@@ -72,8 +72,8 @@ class Shutdown:
             if partition.watch is not None and partition.watch.drain() and partition.running:
                 parts.committer.commit_soon(partition)  # the process may be killed before what runs is finished
 
-    def over(self, now: float) -> int | None:
-        """None while it continues; then how much was still being handled, dead-lettered or committed."""
+    def over(self, now: float) -> Ending | None:
+        """None while it continues."""
         parts = self._parts
         settling = len(parts.failures.settling)
         waiting = len(parts.in_flight) + settling + sum(partition.reporting for partition in parts.ownership)
@@ -88,7 +88,9 @@ class Shutdown:
         if awaited and now < self.deadline:
             self._report(now, commits=awaited)
             return None
-        return waiting + sum(parts.committer.is_owed(partition) for partition in parts.ownership)
+        owed = sum(parts.committer.is_owed(partition) for partition in parts.ownership)
+        unconfirmed = sum(parts.committer.has_pending(partition) for partition in parts.ownership)
+        return Ending("stopped", unfinished=waiting + owed, unconfirmed=unconfirmed)
 
     def _count_deaths(self) -> None:
         """The deadline has passed with records in flight. If only a restart could help, these records are the cause: it

@@ -206,7 +206,7 @@ class Assembly:
         if self.spool is not None:  # after the sink: what that has acknowledged is removed
             self.spool.close(max(0.1, until - time.monotonic()))
         if self._recorder is not None:
-            self._recorder.end([thread.ending for thread in self.threads])
+            self._recorder.end([thread.ending or thread.loop.ending for thread in self.threads])
 
 
 def assemble(
