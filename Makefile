@@ -5,7 +5,7 @@ PYTHON ?=
 # More for pytest, e.g. PYTEST_ARGS="-k revoke -x".
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
-JOBS ?= 6
+JOBS ?= 8
 # The alerts are tested with promtool where it is (Debian: apt install prometheus).
 PROMTOOL = $(if $(shell command -v promtool),,and not promtool)
 # The desk is tested in a browser where it is (Debian: apt install chromium).
@@ -16,10 +16,10 @@ NPM = $(if $(shell command -v npm),,and not npm)
 export NO_MKDOCS_2_WARNING := 1
 # The tests start hundreds of processes; none of them compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
-# A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
+# A file stays together, for its broker; and they are begun in our own order (tests/schedule.py), not by their size.
 DIST := --dist loadfile --no-loadscope-reorder
-# Tests that measure time come after the others. They use little of a processor: two side by side do not disturb each other.
-TIMING = -n $(if $(filter 0 1,$(JOBS)),0,2) --dist loadfile $(shell grep -rl --include='*.py' 'mark.timing' tests)
+# Tests that measure time come after the others. They use little of a processor: some side by side do not disturb each other.
+TIMING = -n $(if $(filter 0 1,$(JOBS)),0,3) --dist loadfile $(shell grep -rl --include='*.py' 'mark.timing' tests)
 BENCH_ARGS  ?=
 # More for the demo, e.g. DEMO_ARGS=--kafka.
 DEMO_ARGS   ?=

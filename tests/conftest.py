@@ -6,13 +6,14 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.long_first import LONG_FIRST
+from tests.schedule import FULL_ONLY, LONG_FIRST
 from tests.support.thorough import examples
 
 if TYPE_CHECKING:
@@ -38,8 +39,12 @@ settings.register_profile("ci", parent=settings.get_profile("default"), derandom
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; the rest stays as it is."""
+    """Long files first; the rest stays as it is. Those of FULL_ONLY are marked."""
+    for item in items:
+        if any(fnmatchcase(item.nodeid, pattern) for pattern in FULL_ONLY if item.nodeid.startswith(pattern[:20])):
+            item.add_marker(pytest.mark.long)
     timed = {item.path for item in items if item.get_closest_marker("timing")}
     for path in timed:
         if "mark.timing" not in path.read_text():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import stat
 
-from tests.long_first import LONG_FIRST
+from tests.schedule import FULL_ONLY, LONG_FIRST
 from tests.support.project_files import ROOT, SOURCES, project_texts
 
 # In pieces, so that this file does not name what it looks for.
@@ -64,6 +64,15 @@ def test_decision_records_are_numbered_without_holes_and_listed() -> None:
 def test_files_that_are_begun_first_exist() -> None:
     assert [name for name in LONG_FIRST if not (ROOT / name).is_file()] == []
     assert len(set(LONG_FIRST)) == len(LONG_FIRST)
+
+
+def test_tests_that_wait_for_the_full_run_exist() -> None:
+    assert [pattern for pattern in FULL_ONLY if not list(ROOT.glob(pattern.partition("::")[0].partition("[")[0]))] == []
+    functions = {found for found in (pattern.partition("::")[2].partition("[")[0] for pattern in FULL_ONLY) if found}
+    texts = "".join(
+        (ROOT / name).read_text() for name in sorted({one.partition("::")[0] for one in FULL_ONLY if "::" in one})
+    )
+    assert [name for name in functions if f"def {name.rstrip('*')}" not in texts] == []
 
 
 def test_the_former_name_stands_nowhere_but_where_it_is_explained() -> None:

@@ -17,6 +17,7 @@ from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.plan import Plan
 from keepfast.engine.workers import HandlerLoop
+from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
 from keepfast.settings import ConsumerSettings, Settings
@@ -64,6 +65,7 @@ class Real:
         self._reader = confluent_kafka.Consumer(
             {"bootstrap.servers": address, "group.id": "keepfast-harness", "log_level": 0}
         )
+        self._browser = KafkaBrowser(browser_properties(connection_of(self._settings.kafka)))
         self._begun: dict[TopicPartition, int] = {}
         for topic in {*known, *(topic for one in own for topic in one.dead_letter_topics.values())}:
             self._mark(topic)
@@ -166,23 +168,9 @@ class Real:
     def _read(self, topic: str) -> list[Record]:
         if topic not in self._broker.admin.list_topics(timeout=REPLY_TIMEOUT_S).topics:
             return []
-        records: list[Record] = []
-        for place in self._places(topic):
-            begin, end = self._begun.get(place, 0), self._end(place)
-            if begin < end:
-                records += self._between(place, begin, end)
-        return records
-
-    def _between(self, place: TopicPartition, begin: int, end: int) -> list[Record]:
-        self._reader.assign([confluent_kafka.TopicPartition(*place, begin)])
-        found: list[Record] = []
-        deadline = time.monotonic() + REPLY_TIMEOUT_S
-        while (not found or found[-1].offset < end - 1) and time.monotonic() < deadline:
-            message = self._reader.poll(0.1)
-            if message is not None and message.error() is None:
-                found.append(Record.of(message))  # type: ignore[arg-type] # it is one
-        self._reader.unassign()
-        return found
+        spans = {place.partition: (self._begun.get(place, 0), self._end(place)) for place in self._places(topic)}
+        found = [record for record in self._browser.read(topic, spans) if record is not None]
+        return sorted(found, key=lambda record: (record.partition, record.offset))
 
     def topic_id(self, topic: str) -> str:
         return self._assembled.clients.cluster.topic_ids.get(topic, "")
@@ -227,6 +215,7 @@ class Real:
         await asyncio.to_thread(self._thread.join, JOIN_S)
         self._sink.close(1.0)
         self._reader.close()
+        self._browser.close()
 
 
 def _of_its_own(settings: Settings, address: str) -> Settings:
