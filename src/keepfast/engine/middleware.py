@@ -287,16 +287,17 @@ class _Composer:
         raise ConfigError(f"{where}: {self._missing(parameter, name)}")
 
     def _missing(self, parameter: Parameter, name: str) -> str:
+        context = BatchContext if self._shape.batch else Context
         if parameter.annotation is inspect.Parameter.empty:
-            problem = "it has no annotation, so what to pass is unknown"
+            problem = f"it has no annotation, such as {context.__name__}, so what to pass is unknown"
         else:
             problem = f"nothing provides {name}"
-        context = BatchContext if self._shape.batch else Context
         have = [context.__name__]
         if self._inbox is not None:
             have.append(f"{_name_of(self._inbox.inbox.transaction)} (the inbox's transaction)")
         have += [f"{_name_of(one.declared)} ({one.label})" for one in self._resources]
-        known = f"there are {', '.join(have)}" if len(have) > 1 else f"there is {have[0]}, and the app has no resources"
+        none = "" if self._later else ", and the app has no resources"
+        known = f"there are {', '.join(have)}" if len(have) > 1 else f"there is {have[0]}{none}"
         return (
             f"{problem}; {known}. Let the app's lifespan yield it, annotate with Annotated[…, Provide(function)], or"
             " make the parameter keyword-only with a default"
