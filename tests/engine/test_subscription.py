@@ -283,6 +283,13 @@ def test_every_contrary_answer_and_every_assignment_starts_the_wait_over() -> No
     assert group.rejoins(200) == []
 
 
+def test_a_member_that_may_not_describe_its_group_asks_less_and_less_often() -> None:
+    group = Group()
+    group.check.assigned(0.0)
+    assert group.rejoins(3_600, known=False) == []
+    assert 3_600 / (1.5 * RECHECK_S) <= len(group.asked_at) <= 3_600 / RECHECK_S + 30
+
+
 def test_a_question_without_an_answer_is_asked_again() -> None:
     group = Group()
     group.check.assigned(0.0)

@@ -35,8 +35,9 @@ REMIND_S = 60.0
 """How often a wait for the first topic is logged."""
 
 CHECK_S, ANSWER_TIMEOUT_S, RECHECK_S = 2.0, 15.0, 60.0
-"""Between two questions about partitions without an owner, on average; when a question that was not answered is asked
-again; and when the first question is asked after the member has joined again, doubled each time.
+"""Between two questions about partitions without an owner, on average, doubled up to the last of these while nothing is
+known; when a question that was not answered is asked again; and when the first question is asked after the member has
+joined again, doubled each time.
 """
 
 MAX_REJOINS = 3
@@ -218,6 +219,7 @@ class RejoinCheck:
         self._due_at: float | None = None  # when the next question is due; None: before the first assignment
         self._unowned: frozenset[TopicPartition] = frozenset()
         self._since = 0.0  # from when on these were without an owner in every answer
+        self._unknown = 0  # answers in a row that say nothing
         self._rejoins = 0
         self._wanted = False
 
@@ -243,7 +245,9 @@ class RejoinCheck:
         if not self._unowned & places:
             self._unowned, self._since = places, now
         self._unowned &= places
-        self._due_at = now + CHECK_S * (0.5 + self._random.random())  # so that of several members one is the first
+        self._unknown = 0 if places else self._unknown + 1
+        wait_s = min(RECHECK_S, CHECK_S * 2 ** max(0, min(self._unknown, 10) - 1))
+        self._due_at = now + wait_s * (0.5 + self._random.random())  # so that of several members one is the first
         if self._unowned and now - self._since >= self._plan.revoke_timeout_s + CONFIRM_S:
             self._rejoin(now)
 
