@@ -455,7 +455,7 @@ def _keepfast(
     app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)
     settings = app.settings(environ={"POSTGRES_URL": os.environ[POSTGRES]} if POSTGRES in os.environ else {})
     chosen, inboxes = app.chosen(), AppInboxes(settings)
-    schemas = AppSchemas(settings, {}, [decoding_of(consumer, settings) for consumer in chosen])
+    schemas = AppSchemas(settings, app.schemas, [decoding_of(consumer, settings) for consumer in chosen])
     specs = specs_of(chosen, settings, inboxes=inboxes, schemas=schemas)
     inboxes.open()
     assembled = assemble_app(specs, settings, wait=False)

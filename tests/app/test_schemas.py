@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from keepfast import App, Avro, ConfigError, Context, JsonSchema, Protobuf, Router, StartError
+from keepfast import App, Avro, BatchContext, ConfigError, Context, JsonSchema, Protobuf, Router, StartError
 from keepfast.app.schemas import source_of
-from keepfast.core.errors import RegistryError
+from keepfast.core.errors import RegistryError, SchemaPending
+from keepfast.core.records import TopicPartition
+from keepfast.core.schemas import ID_HEADERS, Schema
 from keepfast.deadletters.letter import Letter
+from keepfast.decode.choice import Decoding
+from keepfast.decode.schemas import SchemaSource
+from keepfast.kafka.registry import Registry, RegistryConnection
 from keepfast.testing.harness import harness
+from tests.engine.test_calls_decoders import run_of, walked
+from tests.support.messages import message
 from tests.support.schema_registry import SchemaRegistryServer, message_class
 
 INVOICE = message_class("billing.Invoice", {"id": "string"})
@@ -158,3 +165,99 @@ def test_tests_of_an_app_send_and_see_values_of_every_format() -> None:
         ("billing.file.v1", None),
         ("proto", INVOICE(id="a")),
     ]
+
+
+KEYS: list[tuple[Schema, Any, Any]] = [
+    (Avro('"string"'), "a", "a"),
+    (Avro(AVRO), Invoice("a"), {"id": "a"}),
+    (JsonSchema(JSON), {"id": "a"}, {"id": "a"}),
+    (Protobuf(INVOICE), INVOICE(id="a"), INVOICE(id="a")),
+]
+
+
+@pytest.mark.parametrize("ids", ["value", "header"])
+@pytest.mark.parametrize(("schema", "key", "expected"), KEYS)
+def test_keys_are_sent_and_read_in_a_schema_of_their_own(schema: Schema, key: Any, expected: Any, ids: str) -> None:
+    app, seen = App("billing"), list[Any]()
+    app.schema("billing.in.v1", Avro(AVRO), key=schema)
+    app.schema("billing.out.v1", key=schema)
+
+    @app.consumer("billing.in.v1")
+    def first(invoice: Invoice, ctx: Context) -> None:
+        seen.append((invoice, ctx.decoded_key, type(ctx.key)))
+        ctx.send("billing.out.v1", {"id": invoice.id}, key=ctx.decoded_key)
+        app.send("billing.out.v1", b"{}", key=key)
+
+    @app.consumer("billing.out.v1", idempotent=True)
+    def second(values: list[dict[str, Any]], ctx: BatchContext) -> None:
+        seen.extend((value, one.decoded_key) for value, one in zip(values, ctx, strict=True))
+
+    async def story() -> None:
+        async with harness(app, environ={"KEEPFAST_REGISTRY_IDS": ids}) as h:
+            sent = await h.send("billing.in.v1", {"id": "a"}, key=key)
+            assert {name for name, _ in sent.headers} == ({*ID_HEADERS.values()} if ids == "header" else set())
+            assert not h.dead
+
+    asyncio.run(story())
+    assert seen[0] == (Invoice("a"), expected, bytes)
+    assert sorted(seen[1:], key=lambda one: len(one[0])) == [({}, expected), ({"id": "a"}, expected)]
+
+
+def test_a_key_that_cannot_be_decoded_concerns_those_who_ask_for_it() -> None:
+    app, seen = App("billing"), list[Any]()
+    app.schema("billing.in.v1", key=Avro('"string"'))
+
+    @app.consumer("billing.in.v1", group="asks")
+    def asks(value: dict[str, Any], ctx: Context) -> None:
+        seen.append(("asks", value["n"], ctx.decoded_key))
+
+    @app.consumer("billing.in.v1", group="others")
+    def others(value: dict[str, Any], ctx: Context) -> None:
+        seen.append(("others", value["n"], ctx.key))
+
+    async def story() -> list[Letter]:
+        async with harness(app) as h:
+            for number, key in enumerate((b"plain", b"\0\0\0\0\x63\x02a", None)):
+                await h.send("billing.in.v1", {"n": number}, key=key)
+            with pytest.raises(
+                ValueError, match=r"a key that was sent to billing\.in\.v1 does not fit its avro schema"
+            ):
+                await h.send("billing.in.v1", {}, key={"no": "string"})
+            return list(h.dead)
+
+    letters = asyncio.run(story())
+    assert [one.error_code for one in letters] == ["SCHEMA_ID_MISSING", "SCHEMA_UNKNOWN"]
+    assert all("its key cannot be decoded" in (one.error_message or "") for one in letters)
+    assert [one for one in seen if one[0] == "asks"] == [("asks", 2, None)]
+    assert [one[1] for one in seen if one[0] == "others"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_record_waits_for_the_schema_of_its_key_before_its_handler_begins(batch: bool) -> None:
+    called: list[Any] = []
+
+    def one(value: bytes, ctx: Context) -> None:
+        called.append(value)
+
+    def several(values: list[bytes], ctx: BatchContext) -> None:
+        called.extend(values)
+
+    with SchemaRegistryServer() as server:
+        server.put("t-key", "string")
+        server.status = 503
+        source = SchemaSource(Registry(RegistryConnection(url=server.url)))
+        decoding = Decoding(topics=("t",), keys={"t": Avro()}, source=source)
+        record = message(0, b"\0\0\0\0\x01\x02a", place=TopicPartition("t", 0), value=b"v")
+        run = walked(several if batch else one, run_of(record), decoding=decoding)
+        source.close()
+    assert isinstance(run.failure, SchemaPending)
+    assert not called
+
+
+def test_a_topic_has_its_schemas_once() -> None:
+    app = App("billing")
+    app.schema("a.v1", key=Avro())
+    with pytest.raises(ConfigError, match="two schemas"):
+        app.schema("a.v1", Avro())
+    with pytest.raises(ConfigError, match="key=Avro"):
+        app.schema("b.v1")

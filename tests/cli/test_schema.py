@@ -17,7 +17,7 @@ from keepfast.app.schemas import prepared
 from keepfast.cli import main
 from keepfast.cli.dlq_view import decoded
 from keepfast.core.records import Record
-from keepfast.core.schemas import SchemaRef
+from keepfast.core.schemas import DeclaredSchemas, SchemaRef
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import write
@@ -179,7 +179,9 @@ def test_a_letter_of_protobuf_is_decoded_without_a_generated_class(server: Schem
     made = kind()
     made.item.name = "a lamp"
     made.at.FromSeconds(0)
-    value, headers = prepared({"shop.order.v1": Protobuf(kind)}, source).encode("shop.order.v1", made, ())
+    value, headers = prepared(DeclaredSchemas({"shop.order.v1": Protobuf(kind)}), source).encode(
+        "shop.order.v1", made, ()
+    )
     ref = SchemaRef(format="protobuf", subject="shop.order.v1-value", id=2, version=1)
     letter = Letter(
         topic="shop.order.v1", partition=0, offset=7, key=None, value=value, headers=tuple(headers), schema=ref

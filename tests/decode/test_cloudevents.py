@@ -16,6 +16,7 @@ from cloudevents.core.v1.event import CloudEvent
 from keepfast import App, Avro, CloudEvents, ConfigError, Context, JsonSchema, Protobuf
 from keepfast.app.schemas import prepared
 from keepfast.core.errors import DecodeError
+from keepfast.core.schemas import DeclaredSchemas
 from keepfast.decode.cloudevents import CloudEventDecoder
 from keepfast.testing.harness import harness
 from tests.support.messages import message
@@ -136,7 +137,7 @@ def test_what_is_sent_is_an_event_that_is_read_again(
 
 
 def test_an_event_of_the_sdk_is_sent_with_its_own_attributes() -> None:
-    written = prepared({"t": CloudEvents("/billing", "invoice.sent")}, None)
+    written = prepared(DeclaredSchemas({"t": CloudEvents("/billing", "invoice.sent")}), None)
     value, headers = written.encode("t", CloudEvent({**ATTRIBUTES, "source": "/other"}, {"id": "a"}), (("own", b"1"),))
     found = json.loads(value or b"")
     assert {name: found[name] for name in ATTRIBUTES} == {**ATTRIBUTES, "source": "/other"}
@@ -151,6 +152,6 @@ def test_half_of_the_attributes_is_refused() -> None:
 
 def test_data_that_does_not_fit_its_schema_is_not_sent() -> None:
     schema = JsonSchema({"type": "object", "required": ["id"]}, registry=False)
-    written = prepared({"t": CloudEvents("/billing", "invoice.sent", data=schema)}, None)
+    written = prepared(DeclaredSchemas({"t": CloudEvents("/billing", "invoice.sent", data=schema)}), None)
     with pytest.raises(ValueError, match="does not fit its cloudevents schema"):
         written.encode("t", {}, ())

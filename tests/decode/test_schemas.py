@@ -16,7 +16,7 @@ from keepfast import Avro, ConfigError, Discard, JsonSchema, Protobuf
 from keepfast.app.schemas import SchemaEncoder, prepared
 from keepfast.core.errors import DecodeError, RegistryError, SchemaPending
 from keepfast.core.records import Headers, Message, TopicPartition
-from keepfast.core.schemas import Schema, SchemaRef
+from keepfast.core.schemas import DeclaredSchemas, Schema, SchemaRef
 from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaFetcher, SchemaSource
 from keepfast.kafka.registry import Registry, RegistryConnection
 from tests.support import messages
@@ -93,7 +93,7 @@ def sent(source: SchemaSource, schema: Schema, value: Any) -> Message:
 
 
 def encoder(source: SchemaSource | None, schema: Schema) -> SchemaEncoder:
-    return prepared({TOPIC: schema}, source)
+    return prepared(DeclaredSchemas({TOPIC: schema}), source)
 
 
 def message(value: bytes | None, headers: Headers = ()) -> Message:
@@ -121,6 +121,20 @@ def test_what_is_sent_is_read_again_in_every_format(
         assert decode(found) == (wanted or {"id": "invoice", "cents": 5 if schema.format != "protobuf" else "5"})
         ref = SchemaRef(format=schema.format, subject=SUBJECT, id=1, version=1)
         assert decode.ref(found.value(), found.headers() or ()) == ref
+
+
+@pytest.mark.parametrize("ids", ["value", "header"])
+@pytest.mark.parametrize(("schema", "key"), [*FORMATS, (Avro('"string"'), "a"), (Avro('"string"'), "a longer one")])
+def test_keys_have_a_subject_of_their_own(
+    server: SchemaRegistryServer, source: Sources, schema: Schema, key: Any, ids: str
+) -> None:
+    registered, kind = source(register=True, ids=ids), schema.message if isinstance(schema, Protobuf) else Any
+    written = prepared(DeclaredSchemas(keys={TOPIC: schema}), registered)
+    data, headers = written.encode(TOPIC, key, (), "key")
+    assert data is not None
+    assert decoder(registered, schema, kind, part="key").read(data, headers) == key
+    assert {entry.subject for entry in server._entries} == {f"{TOPIC}-key"}
+    assert [name for name, _ in headers] == (["__key_schema_id"] if ids == "header" else [])
 
 
 @pytest.mark.parametrize("url", ["http", "mock"])

@@ -22,11 +22,11 @@ from keepfast.app.sends import SendFuture
 from keepfast.core.errors import ConfigError, LifecycleError
 from keepfast.core.inbox import retention_days
 from keepfast.core.records import Headers, TopicPartition
-from keepfast.core.schemas import AnySchema
+from keepfast.core.schemas import AnySchema, DeclaredSchemas, Schema
 from keepfast.decode.annotation import type_name
 from keepfast.decode.choice import ValueDecoder
 from keepfast.decode.signature import ProviderShape, inspect_provider, is_plain
-from keepfast.engine.context import outgoing_of, to_bytes
+from keepfast.engine.context import Encoded, outgoing_of, to_bytes
 from keepfast.engine.hooks import Hook, check_event_types, hook_of
 from keepfast.telemetry.logs import get_logger
 
@@ -71,7 +71,7 @@ class App(Router):
         self._settings = settings
         self._middleware: list[ProviderShape] = []
         self._decoders: dict[type[Any], ValueDecoder] = {}
-        self.schemas: dict[str, AnySchema] = {}
+        self.schemas = DeclaredSchemas()
         self._lock = threading.Lock()  # guards the field below
         self._instance: AppInstance | None = None
 
@@ -120,16 +120,22 @@ class App(Router):
 
         return register if function is None else register(function)
 
-    def schema(self, topic: str, schema: AnySchema) -> None:
+    def schema(self, topic: str, schema: AnySchema | None = None, *, key: Schema | None = None) -> None:
         """Declare what the values of a topic are: `app.schema("billing.invoice.v1", Avro("invoice.avsc"))`. Consumers
         of the app read them so, unless they have a `schema` of their own, and what is sent to the topic is encoded.
+
+        `key` is the schema of its keys: handlers find them in `ctx.decoded_key`, and keys that are sent are encoded.
 
         The start fails if a schema that is sent is not registered; `registry.register = true` registers it. Raises
         ConfigError for a second schema of a topic.
         """
-        if topic in self.schemas:
+        values, keys = self.schemas.values, self.schemas.keys
+        if topic in values or topic in keys:
             raise ConfigError(f"App {self.name!r} has two schemas of the topic {topic}; keep one of them.")
-        self.schemas[topic] = schema
+        if schema is None and key is None:
+            raise ConfigError(f"app.schema({topic!r}): give it a schema of its values, or key=Avro() for its keys")
+        values |= {} if schema is None else {topic: schema}
+        keys |= {} if key is None else {topic: key}
 
     def _title(self) -> str:
         return f"App {self.name!r}"
@@ -321,7 +327,7 @@ class App(Router):
         self,
         topic: str,
         value: Any,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
         *,
         partition: int | None = None,
@@ -331,10 +337,10 @@ class App(Router):
         its record is sent with `ctx.send`.
 
         `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too). A
-        topic with a schema (`app.schema`) gets it in that. What is not acknowledged when the app stops is sent within
-        its `shutdown.timeout_s`, or fails. At most 10,000 records and 64 MiB may be unacknowledged: beyond that,
-        SinkError (code QUEUE_FULL) is raised at once. Raises LifecycleError if the app is not started, ValueError for
-        headers that begin with `keepfast-` and for a value that does not fit its schema.
+        topic with a schema (`app.schema`) gets it in that, and the same holds for `key`. What is not acknowledged when
+        the app stops is sent within its `shutdown.timeout_s`, or fails. At most 10,000 records and 64 MiB may be
+        unacknowledged: beyond that, SinkError (code QUEUE_FULL) is raised at once. Raises LifecycleError if the app is
+        not started, ValueError for headers that begin with `keepfast-` and for a value that does not fit its schema.
         """
         encode = self._instance.schemas.encode if self._instance is not None else None
         outgoing = outgoing_of(encode, topic, value, key, headers, partition=partition)
@@ -358,13 +364,13 @@ class App(Router):
             )
         return Outbox(self.name, self._encode_for_outbox)
 
-    def _encode_for_outbox(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
-        """In the schema of the topic, which is read when the app starts; others need no started app."""
+    def _encode_for_outbox(self, topic: str, value: Any, key: Any, headers: Headers) -> Encoded:
+        """In the schemas of the topic, which are read when the app starts; others need no started app."""
         if self._instance is not None:
-            return self._instance.schemas.encode(topic, value, headers)
-        if self.schemas:
+            return self._instance.schemas.encode(topic, value, key, headers)
+        if self.schemas.values or self.schemas.keys:
             self._started("used to send in schemas")
-        return to_bytes(value), headers
+        return to_bytes(value), to_bytes(key), headers
 
     # -- control: each waits for the reply of the consumer's loop, a tenth of a second as a rule
 

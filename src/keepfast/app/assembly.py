@@ -124,7 +124,10 @@ def decoding_of(consumer: Consumer, settings: Settings) -> Decoding:
     names = {"env": settings.app.env}
     models = {expand(topic, names): model for topic, model in decoding.models.items()}
     schemas = {expand(topic, names): schema for topic, schema in decoding.schemas.items()}
-    return replace(decoding, models=models, schemas=schemas, unknown_types=own.unknown_types, topics=own.topics)
+    keys = {expand(topic, names): schema for topic, schema in decoding.keys.items()}
+    return replace(
+        decoding, models=models, schemas=schemas, keys=keys, unknown_types=own.unknown_types, topics=own.topics
+    )
 
 
 def _call(handler: Handler, plan: Plan, sink: Sink, tracing: Tracing | None) -> AnyCall:

@@ -6,7 +6,7 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from keepfast.app.sends import AppSends
 from keepfast.core.errors import ConsumerFailed, DrainTimeout, StartError
 from keepfast.core.events import Observer
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_UNEXPECTED
-from keepfast.core.schemas import AnySchema
+from keepfast.core.schemas import DeclaredSchemas
 from keepfast.engine.flight_recorder import StateDirectory
 from keepfast.engine.hooks import Hook
 from keepfast.engine.lifecycle import LoopThread
@@ -80,7 +80,7 @@ class AppInstance:
         settings: Settings,
         consumers: list[Consumer],
         *,
-        schemas: Mapping[str, AnySchema],
+        schemas: DeclaredSchemas,
         lifespan: Callable[[], AnyContextManager] | None,
         hooks: Sequence[Hook],
         options: StartOptions,

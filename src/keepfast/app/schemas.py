@@ -15,13 +15,13 @@ import msgspec
 from keepfast.core.errors import ConfigError, DecodeError, Fault, RegistryError, StartError
 from keepfast.core.names import expand
 from keepfast.core.records import Headers
-from keepfast.core.schemas import AnySchema, CloudEvents, JsonSchema, Protobuf, Schema
+from keepfast.core.schemas import AnySchema, CloudEvents, DeclaredSchemas, JsonSchema, Protobuf, RecordPart, Schema
 from keepfast.decode.choice import Decoding
 from keepfast.decode.cloudevents import event_writer, is_event
 from keepfast.decode.failures import describe_invalid
 from keepfast.decode.protobuf import is_message
 from keepfast.decode.schemas import FileDecoder, SchemaSource, declared_names
-from keepfast.engine.context import to_bytes
+from keepfast.engine.context import Encoded, to_bytes
 from keepfast.settings import RegistrySettings, Settings
 from keepfast.telemetry.logs import get_logger
 
@@ -48,24 +48,26 @@ class AppSchemas:
     """What consumers decode with, and what sends are encoded with. Owner: one start of an app. `source` is None where
     no topic needs a registry.
 
-    `declared` are the schemas of `app.schema`, by topic. Raises ConfigError.
+    `declared` are the schemas of `app.schema`. Raises ConfigError.
     """
 
     def __init__(
         self,
         settings: Settings,
-        declared: Mapping[str, AnySchema],
+        declared: DeclaredSchemas,
         decodings: Iterable[Decoding] = (),
         *,
         at_once: bool = False,
     ) -> None:
         names = {"env": settings.app.env}
-        self._declared: dict[str, AnySchema] = {
+        sent: dict[str, AnySchema] = {
             expand(topic, names): schema
-            for topic, schema in declared.items()
+            for topic, schema in declared.values.items()
             if not isinstance(schema, CloudEvents) or schema.sends
         }
-        needed = any(schema.registry for schema in self._declared.values())
+        keys = {expand(topic, names): schema for topic, schema in declared.keys.items()}
+        self._declared = DeclaredSchemas(sent, keys)
+        needed = any(schema.registry for schema in (*sent.values(), *keys.values()))
         needed = needed or any(decoding.needs_registry for decoding in decodings)
         self.source = source_of(settings.registry, at_once=at_once) if needed else None
         self._encoder: SchemaEncoder | None = None
@@ -91,14 +93,16 @@ class AppSchemas:
     @property
     def sends(self) -> bool:
         """Whether some topic is sent to in a schema."""
-        return bool(self._declared)
+        return bool(self._declared.values or self._declared.keys)
 
-    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+    def encode(self, topic: str, value: Any, key: Any, headers: Headers) -> Encoded:
         """See `engine.context.Encode`."""
         encoder = self._encoder
-        if encoder is not None and encoder.knows(topic):
-            return encoder.encode(topic, value, headers)
-        return to_bytes(value), headers
+        if encoder is None:
+            return to_bytes(value), to_bytes(key), headers
+        data, headers = encoder.encode(topic, value, headers)
+        own_key, headers = encoder.encode(topic, key, headers, "key")
+        return data, own_key, headers
 
     def close(self) -> None:
         if self.source is not None:
@@ -150,47 +154,50 @@ def _remedy(error: RegistryError) -> str:
 
 
 class SchemaEncoder:
-    """Encodes values of the topics that have a schema. Made by `prepared`; any thread."""
+    """Encodes values and keys of the topics that have a schema of them. Made by `prepared`; any thread."""
 
-    def __init__(self, serializers: Mapping[str, tuple[AnySchema, Serialize]]) -> None:
+    def __init__(self, serializers: Mapping[tuple[RecordPart, str], tuple[AnySchema, Serialize]]) -> None:
         self._serializers = serializers
 
-    def knows(self, topic: str) -> bool:
-        return topic in self._serializers
-
-    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
-        """Bytes and None are taken as they are. Raises ValueError, without the value in it, for one that does not fit
-        the schema.
+    def encode(
+        self, topic: str, value: Any, headers: Headers, part: RecordPart = "value"
+    ) -> tuple[bytes | None, Headers]:
+        """A value or a key, and the headers with that of its schema. Bytes and None are taken as they are. Raises
+        ValueError, without the value in it, for one that does not fit the schema, and TypeError.
         """
         if value is None or isinstance(value, bytes):
             return value, headers
-        schema, serialize = self._serializers[topic]
+        if (part, topic) not in self._serializers:
+            return to_bytes(value), headers
+        schema, serialize = self._serializers[part, topic]
         added: list[tuple[str, Any]] = []
         try:
             data = serialize(plain(value, schema), added)
         except Exception as error:  # noqa: BLE001 - whatever the serializer says of the value
-            failure = _refused(topic, schema, error)
+            failure = _refused(topic, schema, error, part)
         else:
             return data, (*headers, *added)
         raise failure  # outside, because the library's error quotes the value
 
 
-def prepared(schemas: Mapping[str, AnySchema], source: SchemaSource | None) -> SchemaEncoder:
+def prepared(schemas: DeclaredSchemas, source: SchemaSource | None) -> SchemaEncoder:
     """Blocks. Raises RegistryError: with the fault MISSING, a schema is not registered; and ConfigError."""
-    found: dict[str, tuple[AnySchema, Serialize]] = {}
-    for topic, schema in schemas.items():
-        if source is not None or not schema.registry:
-            found[topic] = schema, _serialize(topic, schema, source)
+    found: dict[tuple[RecordPart, str], tuple[AnySchema, Serialize]] = {}
+    parts: tuple[tuple[RecordPart, Mapping[str, AnySchema]], ...] = (("value", schemas.values), ("key", schemas.keys))
+    for part, declared in parts:
+        for topic, schema in declared.items():
+            if source is not None or not schema.registry:
+                found[part, topic] = schema, _serialize(topic, schema, source, part)
     return SchemaEncoder(found)
 
 
-def _serialize(topic: str, schema: AnySchema, source: SchemaSource | None) -> Serialize:
+def _serialize(topic: str, schema: AnySchema, source: SchemaSource | None, part: RecordPart = "value") -> Serialize:
     if isinstance(schema, CloudEvents):
         return _in_events(topic, schema, source)
     if isinstance(schema, JsonSchema) and not schema.registry:
         return _validated(topic, schema)
     assert source is not None, "a registry is needed"
-    return _of_registry(topic, schema, source)
+    return _of_registry(topic, schema, source, part)
 
 
 def _in_events(topic: str, schema: CloudEvents, source: SchemaSource | None) -> Serialize:
@@ -206,12 +213,12 @@ def _in_events(topic: str, schema: CloudEvents, source: SchemaSource | None) -> 
     return serialize
 
 
-def _of_registry(topic: str, schema: Schema, source: SchemaSource) -> Serialize:
+def _of_registry(topic: str, schema: Schema, source: SchemaSource, part: RecordPart) -> Serialize:
     """A schema that the code does not have need not be registered before something is sent."""
     if isinstance(schema, Protobuf) and schema.message is None:
         return _not_sendable(f"name the class to send to {topic}: Protobuf(Invoice)")
     try:
-        return source.registry.serializer(topic, schema)
+        return source.registry.serializer(topic, schema, part)
     except RegistryError as error:
         if error.fault is not Fault.MISSING or isinstance(schema, Protobuf) or schema.schema is not None:
             raise
@@ -247,7 +254,7 @@ def _validated(topic: str, schema: JsonSchema) -> Serialize:
     return serialize
 
 
-def _refused(topic: str, schema: AnySchema, error: Exception) -> ValueError:
+def _refused(topic: str, schema: AnySchema, error: Exception, part: RecordPart) -> ValueError:
     invalid: Any = error.__context__
     why = type(error).__name__
     if isinstance(error, DecodeError):
@@ -255,4 +262,4 @@ def _refused(topic: str, schema: AnySchema, error: Exception) -> ValueError:
     elif type(invalid).__module__.startswith("jsonschema."):
         declared = frozenset(declared_names(invalid.schema))
         why = str(describe_invalid(invalid, schema="its JSON Schema", declared=declared))
-    return ValueError(f"a value that was sent to {topic} does not fit its {schema.format} schema: {why}")
+    return ValueError(f"a {part} that was sent to {topic} does not fit its {schema.format} schema: {why}")

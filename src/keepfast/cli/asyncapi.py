@@ -85,7 +85,7 @@ def document(app: App | KafkaConsumerRunner, settings: Settings) -> dict[str, An
     if isinstance(app, App):
         for consumer in app.chosen():
             made.add(_handler(consumer, settings), settings.consumers[consumer.name])
-        for topic, schema in app.schemas.items():
+        for topic, schema in app.schemas.values.items():
             made.sends(expand(topic, {"env": settings.app.env}), schema)
     else:
         made.add(_handler_of_runner(app), settings.consumers[app.blueprint.name])

@@ -404,10 +404,10 @@ class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
     While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `skipped`, `failure`, `failed_s`,
-    `waits`, `sends`, `sending`, `outputs`, `elapsed_s`, `busy_s` and `inline`; the loop alone writes `stop`, `abandoned` and `taken` and
-    adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so once the loop has set
-    `stop` and read `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once
-    `abandoned`, it stays with its worker: the loop continues with a stand-in.
+    `waits`, `sends`, `sending`, `outputs`, `elapsed_s`, `busy_s` and `inline`; the loop alone writes `stop`,
+    `abandoned` and `taken` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each
+    record, so once the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise
+    the loop thread owns it. Once `abandoned`, it stays with its worker: the loop continues with a stand-in.
     """
 
     __slots__ = (

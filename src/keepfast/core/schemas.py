@@ -5,7 +5,8 @@ nothing loaded until the app starts.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
@@ -18,8 +19,9 @@ SchemaText: TypeAlias = str | Path | dict[str, Any] | list[Any]
 """The text of a schema, the same as an object, or the path of its file."""
 
 
-ID_HEADER: Final = "__value_schema_id"
-"""The header that has the id of the value's schema, where the value does not."""
+RecordPart = Literal["value", "key"]
+ID_HEADERS: Final[Mapping[RecordPart, str]] = {"value": "__value_schema_id", "key": "__key_schema_id"}
+"""The header that has the id of the schema, where the value or the key does not."""
 MAGIC_ID, MAGIC_GUID = 0, 1
 ID_BYTES, GUID_BYTES = 5, 17
 """How long the frame with an id, or with a GUID, is."""
@@ -122,6 +124,14 @@ class CloudEvents:
 AnySchema: TypeAlias = Schema | CloudEvents
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredSchemas:
+    """The schemas that `app.schema` declares, by topic: of values, and of keys."""
+
+    values: dict[str, AnySchema] = field(default_factory=dict)
+    keys: dict[str, Schema] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRef:
     """Which schema a record was written with, as far as the registry knows it."""
@@ -174,10 +184,11 @@ def id_in(frame: bytes) -> int | None:
     return int.from_bytes(frame[1:ID_BYTES], "big") if frame[0] == MAGIC_ID else None
 
 
-def frame_of(value: bytes, headers: Headers) -> bytes | None:
-    """What names the schema of a value: the first bytes of the value, or those of the header; None if nothing does."""
+def frame_of(value: bytes, headers: Headers, part: RecordPart = "value") -> bytes | None:
+    """What names the schema of a value or key: its first bytes, or those of the header; None if nothing does."""
+    header = ID_HEADERS[part]
     for name, found in headers:
-        if name == ID_HEADER and found:
+        if name == header and found:
             return found
     magic = value[0] if value else None
     if magic == MAGIC_ID and len(value) >= ID_BYTES:

@@ -39,8 +39,8 @@ class ComputeCheck:
     """Whether a handler computes, so that threads only take the interpreter from each other. Owner: the loop thread.
 
     The elapsed time of a run on a worker includes the wait for the interpreter, which looks like any other wait. What
-    tells them apart is the processor time of the workers together, and then what a run takes that has the interpreter to
-    itself: so `found` is a guess until runs on the loop's own thread have confirmed it.
+    tells them apart is the processor time of the workers together, and then what a run takes that has the interpreter
+    to itself: so `found` is a guess until runs on the loop's own thread have confirmed it.
     """
 
     __slots__ = ("_busy_s", "_elapsed_s", "_holds_until", "_records", "_since", "found")

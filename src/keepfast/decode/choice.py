@@ -14,7 +14,16 @@ from typing import Any, Literal, Optional, TypeAlias
 
 from keepfast.core.errors import ConfigError, DecodeError, Discard
 from keepfast.core.records import Message, read_headers
-from keepfast.core.schemas import AnySchema, CloudEvents, JsonSchema, Schema, SchemaRef
+from keepfast.core.schemas import (
+    AnySchema,
+    CloudEvents,
+    DeclaredSchemas,
+    JsonSchema,
+    Protobuf,
+    RecordPart,
+    Schema,
+    SchemaRef,
+)
 from keepfast.decode.annotation import (
     Decoder,
     Tombstones,
@@ -54,7 +63,8 @@ class Decoding:
 
     `models`: the type of each topic's records. `types`: the type of a record by the value of its header `type_header`.
     `registered`: the app's decoders, by type. `topics`: all topics of the consumer, by the settings. `schemas`: the
-    schema of each topic's values, `schema` that of all others; `source` is where schemas are fetched from.
+    schema of each topic's values, `schema` that of all others, `keys` those of keys; `source` is where schemas are
+    fetched from.
     """
 
     models: Mapping[str, Any] = field(default_factory=dict)
@@ -66,12 +76,13 @@ class Decoding:
     topics: tuple[str, ...] = ()
     schemas: Mapping[str, AnySchema] = field(default_factory=dict)
     schema: AnySchema | None = None
+    keys: Mapping[str, Schema] = field(default_factory=dict)
     source: SchemaSource | None = None
 
-    def within(self, *, registered: Mapping[Any, ValueDecoder], schemas: Mapping[str, AnySchema]) -> Decoding:
+    def within(self, *, registered: Mapping[Any, ValueDecoder], schemas: DeclaredSchemas) -> Decoding:
         """With what the app declares; the consumer's own schemas go before."""
-        declared = {} if self.schema is not None else schemas
-        return replace(self, registered=registered, schemas={**declared, **self.schemas})
+        declared = {} if self.schema is not None else schemas.values
+        return replace(self, registered=registered, schemas={**declared, **self.schemas}, keys=schemas.keys)
 
     def schema_of(self, topic: str) -> AnySchema | None:
         return self.schemas.get(topic, self.schema)
@@ -88,7 +99,7 @@ class Decoding:
 
     @property
     def needs_registry(self) -> bool:
-        used = [self.schema, *(self.schemas.get(topic) for topic in self.topics)]
+        used = [self.schema, *(of.get(topic) for of in (self.schemas, self.keys) for topic in self.topics)]
         return any(one is not None and one.registry for one in used)
 
     def example(self, annotation: Any, topic: str) -> tuple[Any, Mapping[str, str]]:
@@ -121,6 +132,8 @@ class ChosenDecoder:
     """The registered schema of a record, where its topic has one."""
     ensure: Callable[[Message], None] | None = None
     """Raises SchemaPending if a record cannot be decoded yet."""
+    keys: KeyDecoder | None = None
+    """Of the keys, where some topic has a schema of them."""
 
 
 def choose(annotation: Any, decoding: Decoding, *, tombstones: Tombstones, where: str = "") -> ChosenDecoder:
@@ -129,6 +142,11 @@ def choose(annotation: Any, decoding: Decoding, *, tombstones: Tombstones, where
     if problem is not None:
         raise ConfigError(f"{where}: {problem}" if where else problem)
     decoders = _Decoders(annotation, decoding, tombstones, where)
+    chosen = _chosen(annotation, decoding, decoders)
+    return replace(chosen, keys=KeyDecoder(decoders)) if decoding.keys else chosen
+
+
+def _chosen(annotation: Any, decoding: Decoding, decoders: _Decoders) -> ChosenDecoder:
     own = decoding.decoder
     if decoding.has_schemas and (not takes_bytes(annotation) or decoding.has_events):
         by_schema = _BySchema(decoders)
@@ -163,6 +181,27 @@ class _Decoders:
             tombstones=self.tombstones,
             discard_unknown=self.decoding.unknown_types == "discard",
             where=self.where,
+        )
+
+    def of_schema(
+        self, topic: str, schema: Schema, kind: Any, *, part: RecordPart = "value"
+    ) -> FileDecoder | SchemaDecoder:
+        if isinstance(schema, JsonSchema) and not schema.registry:
+            return FileDecoder(topic, schema, kind, tombstones=self.tombstones, where=self.where)
+        if self.decoding.source is None:
+            raise ConfigError(
+                f"the topic {topic} has a schema of a registry: set registry.url (KEEPFAST_REGISTRY_URL), or write"
+                " JsonSchema(…, registry=False) for a file"
+            )
+        return SchemaDecoder(
+            topic,
+            schema,
+            kind,
+            source=self.decoding.source,
+            tombstones=self.tombstones,
+            discard_unknown=self.decoding.unknown_types == "discard",
+            where=self.where,
+            part=part,
         )
 
     def as_annotated(self, own: ByContentType) -> RecordDecoder | None:
@@ -267,30 +306,51 @@ class _BySchema:
             kind = Optional[kind]  # noqa: UP045 - `|` fails for some kinds of types
         schema = decoding.schema_of(topic)
         if isinstance(schema, CloudEvents):
-            inner: Any = None if schema.data is None or takes_bytes(kind) else self._of_schema(topic, schema.data, kind)
+            data = None if takes_bytes(kind) else schema.data
+            inner: Any = None if data is None else decoders.of_schema(topic, data, kind)
             return CloudEventDecoder(kind, tombstones=decoders.tombstones, where=decoders.where, inner=inner)
         if schema is None or takes_bytes(kind):
             return _of_value(decoders.of(kind))
-        return self._of_schema(topic, schema, kind)
+        return decoders.of_schema(topic, schema, kind)
 
-    def _of_schema(self, topic: str, schema: Schema, kind: Any) -> FileDecoder | SchemaDecoder:
-        decoders, decoding = self._decoders, self._decoders.decoding
-        if isinstance(schema, JsonSchema) and not schema.registry:
-            return FileDecoder(topic, schema, kind, tombstones=decoders.tombstones, where=decoders.where)
-        if decoding.source is None:
-            raise ConfigError(
-                f"the topic {topic} has a schema of a registry: set registry.url (KEEPFAST_REGISTRY_URL), or write"
-                " JsonSchema(…, registry=False) for a file"
-            )
-        return SchemaDecoder(
-            topic,
-            schema,
-            kind,
-            source=decoding.source,
-            tombstones=decoders.tombstones,
-            discard_unknown=decoding.unknown_types == "discard",
-            where=decoders.where,
-        )
+
+class KeyDecoder:
+    """Decodes the keys of topics that have a schema of them. Any thread."""
+
+    def __init__(self, decoders: _Decoders) -> None:
+        self._decoders = decoders
+        self._known: dict[str, FileDecoder | SchemaDecoder | None] = {
+            topic: self._of(topic) for topic in decoders.decoding.topics
+        }
+
+    def __call__(self, message: Message) -> Any:
+        """Plain data, or a message of Protobuf; the bytes, if its topic has no schema of keys. Raises DecodeError and
+        SchemaPending.
+        """
+        key, decoder = message.key(), self._decoder(message.topic())
+        if key is None or decoder is None:
+            return key
+        try:
+            return decoder.read(key, read_headers(message))
+        except DecodeError as error:
+            failure = DecodeError(f"its key cannot be decoded: {error}", code=error.code)
+        raise failure
+
+    def ensure(self, message: Message) -> None:
+        """Raises SchemaPending if the key cannot be decoded yet, and nothing else."""
+        key, decoder = message.key(), self._decoder(message.topic())
+        if key is not None and isinstance(decoder, SchemaDecoder):
+            decoder.ensure(key, read_headers(message))
+
+    def _decoder(self, topic: str) -> FileDecoder | SchemaDecoder | None:
+        return self._known[topic] if topic in self._known else self._known.setdefault(topic, self._of(topic))
+
+    def _of(self, topic: str) -> FileDecoder | SchemaDecoder | None:
+        schema = self._decoders.decoding.keys.get(topic)
+        if schema is None:
+            return None
+        kind = schema.message if isinstance(schema, Protobuf) and schema.message is not None else Any
+        return self._decoders.of_schema(topic, schema, kind, part="key")
 
 
 def _of_value(decode: Decoder) -> RecordDecoder:

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, RegistryError, SchemaPending, Signal
 from keepfast.core.records import Headers, Message, read_headers
-from keepfast.core.schemas import ID_BYTES, JsonSchema, Protobuf, Schema, SchemaRef, frame_of, id_in, name_of
+from keepfast.core.schemas import (
+    ID_BYTES,
+    JsonSchema,
+    Protobuf,
+    RecordPart,
+    Schema,
+    SchemaRef,
+    frame_of,
+    id_in,
+    name_of,
+)
 from keepfast.decode.annotation import Tombstones, converter_for, members_of, on_null, type_name
 from keepfast.decode.failures import (
     DECODE_FAILED,
@@ -136,7 +146,8 @@ class SchemaSource:
 
 class SchemaDecoder:
     """Decodes the values of one topic by the schemas of the registry, into what the annotation says. A `RecordDecoder`;
-    any thread. `annotation` may be a union: the name of the record in its schema chooses the member.
+    any thread. `annotation` may be a union: the name of the record in its schema chooses the member. `part`: those of
+    the keys, which are given to `read` and `ensure`.
     """
 
     def __init__(
@@ -149,8 +160,10 @@ class SchemaDecoder:
         tombstones: Tombstones = "dead-letter",
         discard_unknown: bool = False,
         where: str = "",
+        part: RecordPart = "value",
     ) -> None:
         self._topic = topic
+        self._part: RecordPart = part
         self._schema = schema
         self._registry = source.registry
         self._fetcher = source.fetcher
@@ -178,7 +191,7 @@ class SchemaDecoder:
 
     def read(self, value: bytes, headers: Headers) -> Any:
         """Raises DecodeError, Discard and SchemaPending."""
-        frame = frame_of(value, headers)
+        frame = frame_of(value, headers, self._part)
         read = self._readers.get(frame or b"")
         if read is None:
             read = self._missing(frame, value, headers)
@@ -186,24 +199,24 @@ class SchemaDecoder:
 
     def ensure(self, value: bytes, headers: Headers) -> None:
         """Raises SchemaPending if the value cannot be decoded yet, and nothing else."""
-        frame = frame_of(value, headers)
+        frame = frame_of(value, headers, self._part)
         if frame is not None and frame not in self._readers:
             with suppress(DecodeError):  # decoding raises it, too, in its place
                 self._missing(frame, value, headers)
 
     def ref(self, value: bytes | None, headers: Headers) -> SchemaRef | None:
         """The schema of a value, as far as it is known; None if the record does not name one. Never blocks."""
-        frame = frame_of(value, headers) if value else None
+        frame = frame_of(value, headers, self._part) if value else None
         if frame is None:
             return None
-        subject = self._registry.subject_of(self._topic, None)
+        subject = self._registry.subject_of(self._topic, None, self._part)
         return self._refs.get(frame) or SchemaRef(format=self._schema.format, subject=subject, id=id_in(frame))
 
     def _missing(self, frame: bytes | None, value: bytes, headers: Headers) -> Read:
         if frame is None:
             raise DecodeError(
-                "the value does not begin with the id of a schema, and no header has one; its producer does not use a"
-                " serializer of the registry",
+                f"the {self._part} does not begin with the id of a schema, and no header has one; its producer does not"
+                " use a serializer of the registry",
                 code=SCHEMA_ID_MISSING,
             )
         self._refuse_unknown(frame)
@@ -229,7 +242,7 @@ class SchemaDecoder:
     def _fetch(self, frame: bytes, value: bytes, headers: Headers) -> None:
         """Raises RegistryError if the registry does not answer."""
         try:
-            found = self._registry.of_frame(frame, self._topic, self._schema.format)
+            found = self._registry.of_frame(frame, self._topic, self._schema.format, self._part)
         except RegistryError as error:
             if error.fault is not Fault.MISSING:
                 raise
@@ -311,13 +324,13 @@ class SchemaDecoder:
         """Raises ConfigError."""
         if not isinstance(self._schema, Protobuf):
             convert, names = converter_for(kind, where=where)
-            return self._registry.deserializer(self._schema, None), (convert, names)
+            return self._registry.deserializer(self._schema, None, self._part), (convert, names)
         message = kind if is_message(kind) else self._schema.message
         if message is None:
             raise ConfigError(
                 f"{where}: annotate the generated class of Protobuf, or name it, as in schema=Protobuf(Invoice)"
             )
-        deserialize = self._registry.deserializer(self._schema, message)
+        deserialize = self._registry.deserializer(self._schema, message, self._part)
         return deserialize, None if is_message(kind) else _from_message(kind, where)
 
 

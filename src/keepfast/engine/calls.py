@@ -337,6 +337,8 @@ class Handler:
         handle = _traced(bodies, handle, self._group, tracing, is_batch=is_batch)
         if self._chosen.ensure is not None and not is_batch and (tracing is not None or self._around is not None):
             handle = _prepared(handle, partial(_ensured, self._chosen.ensure))
+        if self._chosen.keys is not None and not is_batch:
+            handle = _prepared(handle, partial(_ensured, self._chosen.keys.ensure))
         if passes is not None and not is_batch:
             handle = _prepared(handle, partial(_filtered, passes))
             handle = handle if scan is None else _prepared(handle, scan)
@@ -370,7 +372,7 @@ class Handler:
     def _opened(self, *, retry_topics: bool) -> Callable[[Message], Any]:
         """What a batch does with each record before it hands the list over."""
         decode, sensitive, passes = self._chosen.decode, self._sensitive, self._passes
-        by_record = self._chosen.by_record
+        by_record, keys = self._chosen.by_record, self._chosen.keys
 
         def opened(message: Message) -> Any:
             if retry_topics:
@@ -379,22 +381,36 @@ class Handler:
                 message = _scanned(sensitive, message)
             if passes is not None:
                 message = _filtered(passes, message)
+            if keys is not None:
+                keys.ensure(message)
             return decode(message) if by_record else decode(message.value())
 
-        plain = not retry_topics and sensitive is None and passes is None and not by_record
+        plain = not (retry_topics or sensitive or passes or by_record or keys)
         return (lambda message: decode(message.value())) if plain else opened
 
     def _context_for(self, sender: Sender) -> Callable[[Any, Run], Any]:
-        group, logger, resources, encode = self._group, self._logger, self._resources, self._encode
+        group, logger, resources = self._group, self._logger, self._resources
+        encode, key_of = self._encode, self._chosen.keys
+
+        def made(message: Message, run: Run, sender: Sender) -> Context:
+            return Context(
+                message,
+                run,
+                group=group,
+                logger=logger,
+                sender=sender,
+                resources=resources,
+                encode=encode,
+                key_of=key_of,
+            )
 
         def context_of(message: Message, run: Run) -> Context:
             own = sender.of(message) if isinstance(sender, BufferedSender) else sender
-            message = original(message)
-            return Context(message, run, group=group, logger=logger, sender=own, resources=resources, encode=encode)
+            return made(original(message), run, own)
 
         def context_for(message: Message, run: Run) -> Context:
             run.sends = None
-            return Context(message, run, group=group, logger=logger, sender=sender, resources=resources, encode=encode)
+            return made(message, run, sender)
 
         def batch_context_for(selection: SelectedRecords, run: Run) -> BatchContext:
             run.sends = None

@@ -20,8 +20,14 @@ _first_send = threading.Lock()
 """Held while the first send of an attempt creates its `Sends`: a handler may send from several threads of its own."""
 
 
-Encode = Callable[[str, Any, Headers], tuple[bytes | None, Headers]]
-"""From a topic, a value and headers to what is sent. Raises ValueError or TypeError. Any thread; never blocks."""
+Encoded = tuple[bytes | None, bytes | None, Headers]
+"""Value, key and headers as they go into Kafka."""
+Encode = Callable[[str, Any, Any, Headers], Encoded]
+"""From a topic, a value, a key and headers to what is sent. Raises ValueError or TypeError. Any thread, without
+blocking.
+"""
+KeyOf = Callable[[Message], Any]
+"""The decoded key of a record."""
 
 
 class HandlerSends:
@@ -268,7 +274,7 @@ class Context(RecordView):
     `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
     """
 
-    __slots__ = ("_encode", "_run", "_sender", "attempt", "group", "logger", "resources")
+    __slots__ = ("_encode", "_key_of", "_run", "_sender", "attempt", "group", "logger", "resources")
 
     def __init__(
         self,
@@ -280,8 +286,10 @@ class Context(RecordView):
         sender: Sender,
         resources: Any = None,
         encode: Encode | None = None,
+        key_of: KeyOf | None = None,
     ) -> None:
         self._message = message
+        self._key_of = key_of
         self._run = run
         self._sender = sender
         self._encode = encode
@@ -295,6 +303,14 @@ class Context(RecordView):
     def raw(self) -> bytes | None:
         """The value in bytes, before decoding."""
         return self._message.value()
+
+    @property
+    def decoded_key(self) -> Any:
+        """The key as its schema says, if `app.schema(topic, …, key=…)` declares one: plain data, or a message of
+        Protobuf. Without one, the bytes, as `key`. Decoded whenever it is asked for. Raises DecodeError, which makes
+        the record undecodable.
+        """
+        return self.key if self._key_of is None else self._key_of(self._message)
 
     @property
     def cloudevent(self) -> Mapping[str, Any] | None:
@@ -317,7 +333,7 @@ class Context(RecordView):
         self,
         topic: str,
         value: Any,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Produce a record. Returns at once; the record being handled counts as finished only when this one is
@@ -325,8 +341,9 @@ class Context(RecordView):
         failed with the error of the send, whatever the handler raised (except for Halt), and the handler runs again.
 
         `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too). A
-        topic with a schema (`app.schema`) gets it in that. Raises Abandoned, and sends nothing, if the record has timed
-        out; ValueError for a header named `keepfast-…`, and for a value that does not fit its schema.
+        topic with a schema (`app.schema`) gets it in that, and the same holds for `key`. Raises Abandoned, and sends
+        nothing, if the record has timed out; ValueError for a header named `keepfast-…`, and for a value that does not
+        fit its schema.
         """
         outgoing = outgoing_of(self._encode, topic, value, key, headers)
         if not self._sender.send(outgoing, self._run):
@@ -340,7 +357,7 @@ def outgoing_of(
     encode: Encode | None,
     topic: str,
     value: Any,
-    key: bytes | str | None,
+    key: Any,
     headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]],
     *,
     partition: int | None = None,
@@ -349,8 +366,8 @@ def outgoing_of(
     pairs = to_headers(headers)
     if encode is None:
         return Outgoing(topic, to_bytes(value), to_bytes(key), pairs, partition)
-    data, pairs = encode(topic, value, pairs)
-    return Outgoing(topic, data, to_bytes(key), pairs, partition)
+    data, own_key, pairs = encode(topic, value, key, pairs)
+    return Outgoing(topic, data, own_key, pairs, partition)
 
 
 ContextOf = Callable[[Message, Run], Context]
@@ -400,7 +417,7 @@ class BatchContext(Sequence[Context]):
         self,
         topic: str,
         value: Any,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Produce a record, as `Context.send` does; no record of the batch counts as finished before it is

@@ -59,7 +59,7 @@ class Outbox:
         connection: psycopg.Connection[Any],
         topic: str,
         value: Any,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: HeadersGiven = (),
     ) -> None: ...
     @overload
@@ -68,11 +68,11 @@ class Outbox:
         connection: psycopg.AsyncConnection[Any],
         topic: str,
         value: Any,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: HeadersGiven = (),
     ) -> Awaitable[None]: ...
     def send(
-        self, connection: Any, topic: str, value: Any, key: bytes | str | None = None, headers: HeadersGiven = ()
+        self, connection: Any, topic: str, value: Any, key: Any = None, headers: HeadersGiven = ()
     ) -> Awaitable[None] | None:
         """Write an event into the outbox, in the open transaction of this connection: it is sent if that commits, by
         the relay of whichever process of the app, at least once, in the order of the rows of its key. Await it on an

@@ -13,12 +13,15 @@ from keepfast.core.errors import ConfigError, Fault, RegistryError
 from keepfast.core.records import Headers
 from keepfast.core.schemas import (
     GUID_BYTES,
+    ID_BYTES,
     Avro,
     JsonSchema,
     Protobuf,
+    RecordPart,
     Schema,
     SchemaFormat,
     SchemaRef,
+    frame_of,
     id_in,
     name_of,
 )
@@ -158,15 +161,15 @@ class Registry:
 
     # -- subjects
 
-    def subject_of(self, topic: str, name: str | None) -> str:
-        """The subject of a topic's values; `name` is that of the record in the schema."""
+    def subject_of(self, topic: str, name: str | None, part: RecordPart = "value") -> str:
+        """The subject of a topic's values or keys; `name` is that of the record in the schema."""
         match self.connection.subjects:
             case "record":
                 return name or ""
             case "topic-record":
                 return f"{topic}-{name}" if name else ""
             case _:
-                return f"{topic}-value"
+                return f"{topic}-{part}"
 
     def version(
         self, subject: str, version: int | Literal["latest"] = "latest", *, form: str | None = None
@@ -196,9 +199,15 @@ class Registry:
         )
         return Registered(ref, found.schema_str, _references(found))
 
-    def of_frame(self, frame: bytes, topic: str, format: SchemaFormat) -> Registered:  # noqa: A002 - what it is
-        """The schema that the frame of a value names. It is in the client's cache then, for the deserializer."""
-        subject = self.subject_of(topic, None) or None
+    def of_frame(
+        self,
+        frame: bytes,
+        topic: str,
+        format: SchemaFormat,  # noqa: A002 - what it is
+        part: RecordPart = "value",
+    ) -> Registered:
+        """The schema that the frame of a value or key names. It is in the client's cache then, for the deserializer."""
+        subject = self.subject_of(topic, None, part) or None
         schema_id = id_in(frame)
         if schema_id is not None:
             return self.by_id(schema_id, subject, form=FORMS.get(format))
@@ -256,19 +265,21 @@ class Registry:
 
     # -- serializers
 
-    def deserializer(self, schema: Schema, message: type[Any] | None) -> Deserialize:
-        """Reads values of one kind. Without a call of the registry once it has read a value with the same schema."""
+    def deserializer(self, schema: Schema, message: type[Any] | None, part: RecordPart = "value") -> Deserialize:
+        """Reads values or keys of one kind. Asks the registry nothing once it has read one with the same schema."""
         from confluent_kafka.serialization import MessageField, SerializationContext
 
-        read, value = self._deserializer(schema, message), MessageField.VALUE
+        read, field_of = self._deserializer(schema, message), MessageField(part)
         plain: dict[str, Any] = {}  # contexts without headers: most records have their id in the value
 
         def deserialize(data: bytes, topic: str, headers: Headers) -> Any:
+            if headers and len(data) <= ID_BYTES:  # which the client refuses, even if a header has the id
+                data, headers = (frame_of(b"", headers, part) or b"") + data, ()
             if headers:
-                return read(data, SerializationContext(topic, value, list(headers)))
+                return read(data, SerializationContext(topic, field_of, list(headers)))
             context = plain.get(topic)
             if context is None:
-                context = plain[topic] = SerializationContext(topic, value)
+                context = plain[topic] = SerializationContext(topic, field_of)
             return read(data, context)
 
         return deserialize
@@ -290,22 +301,24 @@ class Registry:
 
                 return ProtobufDeserializer(message, conf, self.client)  # pyright: ignore[reportCallIssue]
 
-    def serializer(self, topic: str, schema: Schema) -> Callable[[Any, list[tuple[str, Any]]], bytes]:
-        """Writes values of a topic, and the header with the id, if it goes there. Everything that it needs of the
-        registry is asked for here: RegistryError with the fault MISSING if the schema is not registered.
+    def serializer(
+        self, topic: str, schema: Schema, part: RecordPart = "value"
+    ) -> Callable[[Any, list[tuple[str, Any]]], bytes]:
+        """Writes values or keys of a topic, and the header with the id, if it goes there. Everything that it needs of
+        the registry is asked for here: RegistryError with the fault MISSING if the schema is not registered.
         """
         from confluent_kafka.serialization import MessageField, SerializationContext
 
-        write, value = self._serializer(topic, schema), MessageField.VALUE
+        write, field_of = self._serializer(topic, schema, part), MessageField(part)
 
         def serialize(data: Any, headers: list[tuple[str, Any]]) -> bytes:
-            return bytes(write(data, SerializationContext(topic, value, headers)))
+            return bytes(write(data, SerializationContext(topic, field_of, headers)))
 
         if isinstance(schema, Protobuf) and schema.message is not None:
             self.ask(serialize, schema.message(), [])
         return serialize
 
-    def _serializer(self, topic: str, schema: Schema) -> Any:
+    def _serializer(self, topic: str, schema: Schema, part: RecordPart) -> Any:
         from confluent_kafka.schema_registry import header_schema_id_serializer, prefix_schema_id_serializer
 
         text = schema.text()
@@ -321,24 +334,24 @@ class Registry:
             case Avro():
                 from confluent_kafka.schema_registry.avro import AvroSerializer
 
-                self._prepare(topic, text, "avro")
+                self._prepare(topic, text, "avro", part)
                 return AvroSerializer(self.client, text, conf=conf)  # pyright: ignore[reportCallIssue]
             case JsonSchema():
                 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
-                self._prepare(topic, text, "json")
+                self._prepare(topic, text, "json", part)
                 return JSONSerializer(text, self.client, conf=conf)  # pyright: ignore[reportCallIssue]
             case Protobuf():
                 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
                 return ProtobufSerializer(schema.message, self.client, conf)  # pyright: ignore[reportCallIssue]
 
-    def _prepare(self, topic: str, text: str | None, format: SchemaFormat) -> None:  # noqa: A002 - what it is
+    def _prepare(self, topic: str, text: str | None, format: SchemaFormat, part: RecordPart) -> None:  # noqa: A002 - what it is
         """The serializer finds the answers in the client's cache."""
         if text is None:
-            self.ask(self.client.get_latest_version, self.subject_of(topic, None))
+            self.ask(self.client.get_latest_version, self.subject_of(topic, None, part))
             return
-        subject, schema = self.subject_of(topic, name_of(text, format)), _schema(text, format)
+        subject, schema = self.subject_of(topic, name_of(text, format), part), _schema(text, format)
         if self.connection.register:
             self.ask(self.client.register_schema_full_response, subject, schema)
         else:
@@ -367,6 +380,8 @@ def translated(error: Exception, url: str) -> RegistryError:
 def _schema(text: str, format: SchemaFormat) -> Any:  # noqa: A002 - what it is
     from confluent_kafka.schema_registry import Schema as ClientSchema
 
+    if format == "avro" and text.strip()[:1] == '"':
+        text = f'{{"type":{text.strip()}}}'  # as its serializer writes the name of a type
     return ClientSchema(text, TYPES[format])
 
 

@@ -112,7 +112,7 @@ class Harness:
         topic: str,
         value: Any,
         *,
-        key: bytes | str | None = None,
+        key: Any = None,
         headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
         settle: bool = True,
@@ -123,8 +123,8 @@ class Harness:
         """
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         encoded = tuple((name, to_bytes(one)) for name, one in pairs)
-        data, sent = self._encode(topic, value, encoded)
-        outgoing = Outgoing(topic, data, to_bytes(key), sent, partition)
+        data, own_key, sent = self._encode(topic, value, key, encoded)
+        outgoing = Outgoing(topic, data, own_key, sent, partition)
         at = await self._backend.produce(outgoing)
         if settle:
             await self.settle()

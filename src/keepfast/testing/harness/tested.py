@@ -19,12 +19,12 @@ from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Headers
-from keepfast.core.schemas import AnySchema, Protobuf
+from keepfast.core.schemas import AnySchema, DeclaredSchemas, Protobuf
 from keepfast.deadletters.letter import Letter
 from keepfast.decode.annotation import members_of
 from keepfast.decode.protobuf import is_message
 from keepfast.decode.signature import handler_name, inspect_provider
-from keepfast.engine.context import to_bytes
+from keepfast.engine.context import Encoded, to_bytes
 from keepfast.engine.hooks import Hook
 from keepfast.engine.middleware import Overrides, providers_in
 from keepfast.engine.workers import HandlerLoop
@@ -54,7 +54,7 @@ class Tested(Protocol):
         """
         ...
 
-    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+    def encode(self, topic: str, value: Any, key: Any, headers: Headers) -> Encoded:
         """What the test sends, as the app's own `send` would."""
         ...
 
@@ -94,13 +94,15 @@ class TestedApp:
     def _schemas_of(self, app: App) -> AppSchemas:
         """Also of topics that the app only reads: the test sends to them."""
         decodings = [(one, decoding_of(one, self.settings)) for one in self._consumers]
-        declared = dict(app.schemas)
+        declared = dict(app.schemas.values)
         for consumer, decoding in decodings:
             for topic in decoding.topics:
                 schema = decoding.schema_of(topic)
                 if schema is not None:
                     declared[topic] = _sendable(schema, decoding.models.get(topic, consumer.shape.annotation))
-        schemas = AppSchemas(self.settings, declared, [decoding for _, decoding in decodings], at_once=True)
+        schemas = AppSchemas(
+            self.settings, replace(app.schemas, values=declared), [decoding for _, decoding in decodings], at_once=True
+        )
         schemas.open()
         return schemas
 
@@ -128,8 +130,8 @@ class TestedApp:
     def started(self, sink: Sink) -> AbstractContextManager[object]:
         return self._app.held_by(TestInstance(self.settings, sink, self._resources, self._schemas))
 
-    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:
-        return self._schemas.encode(topic, value, headers)
+    def encode(self, topic: str, value: Any, key: Any, headers: Headers) -> Encoded:
+        return self._schemas.encode(topic, value, key, headers)
 
 
 class TestInstance(AppInstance):
@@ -138,7 +140,7 @@ class TestInstance(AppInstance):
     __test__ = False
 
     def __init__(self, settings: Settings, sink: Sink, resources: object, schemas: AppSchemas) -> None:
-        super().__init__(settings, [], schemas={}, lifespan=None, hooks=(), options=StartOptions())
+        super().__init__(settings, [], schemas=DeclaredSchemas(), lifespan=None, hooks=(), options=StartOptions())
         self.schemas = schemas
         self.sends = AppSends(sink)
         self._given = resources
@@ -166,8 +168,8 @@ class TestedRunner:
     def assembled(self, settings: Settings, observers: Sequence[Observer], events: HandlerLoop) -> Assembly:  # noqa: ARG002 - it has no coroutines
         return build(self._blueprint, self._made, settings, _stay, observers)
 
-    def encode(self, topic: str, value: Any, headers: Headers) -> tuple[bytes | None, Headers]:  # noqa: ARG002 - it has no schemas
-        return to_bytes(value), headers
+    def encode(self, topic: str, value: Any, key: Any, headers: Headers) -> Encoded:  # noqa: ARG002 - it has no schemas
+        return to_bytes(value), to_bytes(key), headers
 
     def started(self, sink: Sink) -> AbstractContextManager[object]:
         return nullcontext(sink)
