@@ -16,7 +16,9 @@ from keepfast.cli.control_client import ControlClient
 from keepfast.cli.dev import closing_message
 from keepfast.cli.dev_environment import DevEnvironment
 from keepfast.cli.dev_registry import DevBroker
+from keepfast.cli.dlq_options import open_desk
 from keepfast.core.errors import ConfigError
+from keepfast.testing import EmbeddedBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.command import keepfast, running
@@ -199,6 +201,17 @@ def test_of_several_one_must_be_chosen(nowhere: Path) -> None:
             'from keepfast import App\napp = App("b")\n@app.consumer("t")\ndef f(x: dict): ...\n'
         )
         assert chosen("b:app") == ("second:1",)
+
+
+def test_dlq_takes_the_topics_of_the_app_that_runs_here(nowhere: Path) -> None:
+    (nowhere / "orders_here.py").write_text(
+        'from keepfast import App\napp = App("shop")\n@app.consumer("shop.order.v1")\ndef f(x: dict): ...\n'
+    )
+    with EmbeddedBroker() as broker:
+        with dev(broker.bootstrap, nowhere, "orders_here:app"), open_desk(None, None, None, refresh=False) as desk:
+            assert desk.options.topics == ("shop.order.dlq",)
+        with pytest.raises(ConfigError, match="Name the dead-letter topic"), open_desk(None, None, broker.bootstrap):
+            pass
 
 
 def test_ctl_finds_the_app_and_its_token(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,14 @@ def dev_broker(target: str | None, origin: str, *, choose: str) -> DevBroker | N
     return near[0] if near else None
 
 
+def dev_app() -> str | None:
+    """The app of the `keepfast dev` that runs in this directory; None if there is none, or more than one."""
+    from keepfast.cli.dev_registry import running
+
+    here = [one.app for one in running() if one.folder == str(Path.cwd())]
+    return here[0] if len(here) == 1 else None
+
+
 def connect(connection: Connection) -> KafkaAdmin:
     """An admin client of a cluster that has answered. Raises StartError, at once if the connection is refused."""
     admin = KafkaAdmin(admin_properties(connection), fail_fast=True)

@@ -13,7 +13,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from keepfast.cli.connection import CONNECT_TIMEOUT_S, as_start_error, connect, connection_for, missing_topic
+from keepfast.cli.connection import (
+    CONNECT_TIMEOUT_S,
+    as_start_error,
+    connect,
+    connection_for,
+    dev_app,
+    missing_topic,
+)
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.deadletters import checked
@@ -118,7 +125,11 @@ def filter_of(filters: dict[str, Any]) -> CaseFilter:
 
 @contextmanager
 def open_desk(topic: str | None, target: str | None, brokers: str | None, *, refresh: bool = True) -> Iterator[Desk]:
-    """Connect, determine the topics, and read what is new. Raises ConfigError, LoadError or StartError."""
+    """Connect, determine the topics, and read what is new. Without a topic and an app, it is the app of the `keepfast
+    dev` of this directory. Raises ConfigError, LoadError or StartError.
+    """
+    if topic is None and target is None and brokers is None:
+        target = dev_app()
     connection, settings = connection_for(target, brokers)
     admin = connect(connection)
     with as_start_error():
