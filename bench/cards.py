@@ -140,6 +140,8 @@ def large_values() -> Iterator[tuple[str, bytes]]:
     hexadecimal = rng.randbytes(size // 2).hex()
     yield "hexadecimal", f"{hexadecimal}%34".encode()
     yield "hexadecimal with escapes", "%34".join(hexadecimal[at : at + 1000] for at in range(0, size, 1000)).encode()
+    yield "letters as entities", ("&#x4e2d;&#1079;&#246; " * (size // 22)).encode()
+    yield "letters in JSON and an escape", ("Gr\\u00f6\\u00dfe \\u4e2d " * (size // 24) + "%341").encode()
     yield "one escape", ("the order was paid " * (size // 19) + "%341").encode()
 
 

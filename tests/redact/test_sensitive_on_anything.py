@@ -58,11 +58,12 @@ def other_digit(digit: str, zero: int) -> str:
     ),
     after=around,
     odd=st.sampled_from([b"", b"\xff", b"\xd9"]),
+    letter=st.sampled_from([b"", b"\\u00f6", b"&#1079;", b"%C3%B6", b"&#x4e2d;", b"&amp;#246;", b"%E4%B8%AD"]),
     behind=st.sampled_from([b"", b" and" * 2000]),
 )
 @settings(max_examples=examples(400))
 def test_detection_folds_in_a_faster_way_than_masking_and_finds_the_same(
-    before: str, ways: list[tuple[str | int, str]], after: str, odd: bytes, behind: bytes
+    *, before: str, ways: list[tuple[str | int, str]], after: str, odd: bytes, letter: bytes, behind: bytes
 ) -> None:
     """`plain` is for detection, and treats a text with few escapes differently; `fold`, which knows positions, for
     masking.
@@ -71,7 +72,7 @@ def test_detection_folds_in_a_faster_way_than_masking_and_finds_the_same(
         (way.format(digit) if isinstance(way, str) else other_digit(digit, way)) + gap
         for digit, (way, gap) in zip("4111111111111111", ways, strict=True)
     )
-    data = odd + before.encode() + written.encode() + after.encode() + odd + behind
+    data = odd + before.encode() + letter + written.encode() + letter + after.encode() + odd + behind
     slowly, quickly = (list(candidates(one)) for one in (fold(data).data, plain(data)))
     assert [one.digits for one in quickly] == [one.digits for one in slowly]
 

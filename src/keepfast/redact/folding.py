@@ -54,9 +54,26 @@ _ODD_PERCENT: Final = re.compile(
     rb"%(?:25)*+(?:3[0-9]|[cC]2%|[dD][9bBfF]%|[eE][012aAfF]%|[eE]3%(?:25)*+80%(?:25)*+80|[fF]0%|[0-9a-fA-F]{2}[0-9])"
 )
 _ODD_PLUS: Final = re.compile(rb"\+(?<=[0-9]{4}\+)[0-9]{3}")
-_ODD_ENTITY: Final = re.compile(
-    rb"&(?:amp;)*+(?:\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[a-z#0-9]++;[0-9])"
+_LETTER: Final = rb"(?:00[c-fC-F]H|0[1-5]HH|[4-9b-dB-D]HHH)".replace(b"H", rb"[0-9a-fA-F]")
+"""In hexadecimal digits: letters of Europe and of East Asia, where neither digits nor gaps are."""
+_LETTER_ENTITY: Final = (
+    (rb"\#(?:19[2-9]|[2-9][0-9]{2}|1[0-2][0-9]{2}|1[3-9][0-9]{3}|[23][0-9]{4}|[xX](?:[c-fC-F]H|[1-5]HH|L));")
+    .replace(b"L", _LETTER)
+    .replace(b"H", rb"[0-9a-fA-F]")
 )
+_ODD_ENTITY: Final = re.compile(
+    rb"&(?:amp;)*+(?!"
+    + _LETTER_ENTITY
+    + rb"(?![0-9]))(?:\#(?:[xX]?[0-9a-fA-F]{4,}|[xX]3[0-9]|4[89]|5[0-7]);|[a-z#0-9]++;[0-9])"
+)
+_LETTER_ESCAPES: Final = re.compile(
+    rb"\\(?<!\\\\)\\*+u"
+    + _LETTER
+    + rb"|&"
+    + _LETTER_ENTITY
+    + rb"|%(?:(?:[cC][3-9a-fA-F]|[dD][0-7])P|[eE][4-9b-dB-D]PP)".replace(b"P", rb"%[89abAB][0-9a-fA-F]")
+)
+"""The same letters in all ways, when nothing is encoded twice any more."""
 _DIGITS: Final = re.sub(r"\D+", "", "".join(map(chr, range(128, 0x20000))))
 _DIGITS_16: Final = "".join(one for one in _DIGITS if one <= "\uffff")
 _DIGITS_32: Final = _DIGITS[len(_DIGITS_16) :]
@@ -170,7 +187,7 @@ def _without_escapes(data: bytes) -> bytes:
     if sum(map(data.count, (b"%", b"&", b"\\"))) * _BYTES_PER_ESCAPE <= len(data):
         text = data.decode("latin-1")  # a character a byte
         return _ESCAPE.sub(lambda odd: _utf_8(_plain(odd)).decode("latin-1"), text).encode("latin-1")
-    text = _without_names(_without_structure(data)).decode("utf-8", "surrogateescape")
+    text = _LETTER_ESCAPES.sub(b"?", _without_names(_without_structure(data))).decode("utf-8", "surrogateescape")
     return _utf_8(_ESCAPED_NUMBER.sub(_folded, text))
 
 
