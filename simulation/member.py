@@ -277,6 +277,7 @@ class Member:
 
     def _plan(self, world: World, topics: tuple[str, ...]) -> Plan:
         setup = self.setup
+        named = setup.inbox and world.broker.faults.topic_ids.take() is not None  # the cluster does not tell ids
         tiers = setup.retry_topics()
         if tiers is not None and setup.later:
             tiers = replace(tiers, topics={name: tier for name, tier in tiers.topics.items() if tier.source in topics})
@@ -307,8 +308,11 @@ class Member:
             dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
             letter_partitions={f"{topic}.dlq": 1 for topic in topics},
             topic_ids={
-                topic: world.broker.reported_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
+                topic: world.broker.reported_id(topic) or ""
+                for topic in (*topics, *(tiers.topics if tiers else ()))
+                if not named
             },
+            needs_topic_ids=setup.inbox,
             partition_counts={topic: world.broker.partitions(topic) or 0 for topic in topics},
             tiers=tiers,
             handler="handler",

@@ -66,6 +66,8 @@ class Delivered:
     member: str
     count: int
     at: float
+    condemned: bool = False
+    """It is the likeliest cause of a death, as far as its member can know: by its count it is dead-lettered first."""
     disturbed: bool = False
     attempts: int = 0
     running: bool = False
@@ -74,6 +76,11 @@ class Delivered:
     failed: bool = False
     over: bool = False
     """The broker has ended it."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the record is dead-lettered without a call."""
+        return self.count >= MAX_DELIVERIES + (not self.condemned)
 
 
 @dataclass(eq=False, slots=True)
@@ -88,6 +95,8 @@ class Queued:
     state: str = "available"
     """Or "acquired", "acknowledged", "archived"."""
     deliveries: list[Delivered] = field(default_factory=list)
+    deaths: int = 0
+    """Of processes that had it in flight."""
     outcome: str = ""
     """What was done about it, once: "processed", "discarded" or "dead-lettered"."""
 
@@ -201,6 +210,7 @@ class ShareClient:
         if self._on_the_wire or not group.has_some():  # a connection keeps the order of its requests
             return []
         found = group.acquire(self._process.name, self._records)
+        self._sim.suspect([one for one in found if one.count > 1])
         for one in found:
             self._sim.acquired(one)
         self._locked = {(one.record.place, one.record.offset) for one in found}
@@ -293,6 +303,7 @@ class QueueMember:
         handler = Handler(
             self._handle, shape, order="queue", tombstones="discard", group=GROUP, max_deliveries=MAX_DELIVERIES
         )
+        recorder = sim.world.flights.open(process) if sim.recorded else None
         events = SimEventLoop(process, rng, lambda: 0.0)  # type: ignore[abstract] # as in the executor
         executor = CoroutineExecutor(
             handler.call_async(seat.sink),
@@ -300,9 +311,15 @@ class QueueMember:
             capacity=capacity,
             events=SimEvents(events, process),
             clock=sim.world.clock.monotonic,
+            recorder=recorder,
         )
         ports = Ports(
-            source=source, sink=seat.sink, clock=sim.world.clock, random=rng, observers=(_Observer(self, sim),)
+            source=source,
+            sink=seat.sink,
+            clock=sim.world.clock,
+            random=rng,
+            recorder=recorder,
+            observers=(_Observer(self, sim),),
         )
         self.loop = build_loop(plan, Workers(executor, seat.mailbox), ports)
         self.loop.start()
@@ -311,7 +328,10 @@ class QueueMember:
         self.loop.step(now)
         if self.loop.halted and self.draining_at is None:
             self.drain()
-        return None if self.loop.ending is None else FINISHED
+        if self.loop.ending is None:
+            return None
+        self._sim.world.flights.leave(self.process, clean=not self.loop.ending.unfinished)
+        return FINISHED
 
     def drain(self) -> None:
         """SIGTERM."""
@@ -319,7 +339,11 @@ class QueueMember:
             self.draining_at = self._sim.world.clock.monotonic()
             self._sim.disturb(self.name)
             self._seat.mailbox.post(Stop(self.draining_at + SHUTDOWN_S / 2))
-            self.process.later(SHUTDOWN_S, self.process.exit)
+            self.process.later(SHUTDOWN_S, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._sim.world.flights.leave(self.process, clean=False)
+        self.process.exit()
 
     async def _handle(self, value: bytes) -> None:
         record = self._sim.numbers[int(value)]
@@ -384,6 +408,8 @@ class QueueWorld:
         self.members: dict[str, QueueMember] = {}
         self.problems: list[str] = []
         self.calm = False
+        self.recorded = seed % 2 == 1
+        self._in_hand: dict[str, set[Queued]] = defaultdict(set)
         self._letters: dict[tuple[str, int], Delivered] = {}
         self._faults = self.rng.choice(
             ((), ("crash", "stop"), ("drain",), ("acks",), ("crash", "drain", "acks", "sends"))
@@ -428,7 +454,7 @@ class QueueWorld:
     @staticmethod
     def _is_excused(record: Queued) -> bool:
         """Each of the deliveries in which it was to be dead-lettered was disturbed."""
-        last = [one for one in record.deliveries if one.count >= MAX_DELIVERIES]
+        last = [one for one in record.deliveries if one.is_last]
         return record.state == "archived" and all(one.disturbed for one in last)
 
     def _produce(self) -> None:
@@ -500,6 +526,16 @@ class QueueWorld:
     def blame(self, what: str) -> None:
         self.problems.append(f"{self.world.clock.monotonic():.3f} {what}")
 
+    def suspect(self, again: list[Delivered]) -> None:
+        """Of what was acquired together, these were delivered before: those that were in flight at two deaths, or the
+        first where no death is known.
+        """
+        if self.recorded and any(record.deaths for record in self.group.every()):
+            for one in again:
+                one.condemned = one.record.deaths > 1
+        elif again:
+            min(again, key=lambda one: (-one.count, one.record.place, one.record.offset)).condemned = True
+
     def acquired(self, one: Delivered) -> None:
         at = self.members[one.member].draining_at
         if at is not None and one.at > at + SLACK_S:
@@ -521,8 +557,9 @@ class QueueWorld:
             raise RuntimeError(what)
         if now > one.at + LOCK_S + SLACK_S and not one.disturbed:
             self.blame(f"{what} {now - one.at - LOCK_S:.2f} s after its lock has run out")
-        if one.count >= MAX_DELIVERIES:
+        if one.is_last:
             self.blame(f"{what} in delivery {one.count}")
+        self._is_alone(what, one)
         if one.running:
             self.blame(f"{what} while it is still at it")
         if one.finished_at is not None:
@@ -534,10 +571,28 @@ class QueueWorld:
             self.blame(f"{what} in its drain")
         one.attempts += 1
         one.running = True
+        self._in_hand[member].add(record)
         return one
+
+    def _is_alone(self, what: str, one: Delivered) -> None:
+        """One that was delivered before runs when its member is at no other, and when the broker has the
+        acknowledgement of those before it.
+        """
+        if one.disturbed or self.world.clock.monotonic() - one.at > LOCK_S / 2 - SLACK_S:
+            return
+        for record in self.group.every():
+            beside = record.last_at(one.member)
+            if beside is None or beside is one or beside.at != one.at or beside.disturbed:
+                continue
+            # The client names offsets alone: a late answer about an earlier delivery is taken for this one's.
+            late = any(before.member == one.member for before in record.deliveries[:-1])
+            under_way = beside.running or (beside.finished_at is not None and not beside.over and not late)
+            if under_way and (one.count > 1 or beside.count > 1):
+                self.blame(f"{what} beside record {record.number}, and one of them was delivered before")
 
     def ends(self, one: Delivered, error: str) -> None:
         one.running = False
+        self._in_hand[one.member].discard(one.record)
         if error in ("", Discard.__name__):
             one.record.outcome = one.record.outcome or ("discarded" if error else "processed")
             one.finished_at = self.world.clock.monotonic()
@@ -572,7 +627,11 @@ class QueueWorld:
 
     def _listen(self, fact: trace.Fact) -> None:
         match fact:
-            case trace.ProcessCrashed(member=name) | trace.ProcessStopped(member=name):
+            case trace.ProcessCrashed(member=name):
+                self.disturb(name)
+                for record in self._in_hand[name]:
+                    record.deaths += 1
+            case trace.ProcessStopped(member=name):
                 self.disturb(name)
             case LetterSent(member=name, number=number):
                 self._letter_sent(name, number)
@@ -596,9 +655,7 @@ class QueueWorld:
             self.blame(f"{member} dead-letters record {record.number}, which it has never acquired")
             return
         self._letters[member, number] = one
-        if not any(
-            before.failed or before.count >= MAX_DELIVERIES for before in record.deliveries if before.member == member
-        ):
+        if not any(before.failed or before.is_last for before in record.deliveries if before.member == member):
             self.blame(f"{member} dead-letters record {record.number}, which has not failed")
 
 

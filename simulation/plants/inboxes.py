@@ -10,6 +10,7 @@ from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine import middleware
 from keepfast.engine.inbox import SKIPPED, CallTransaction, ConsumerInbox
+from keepfast.engine.topic_ids import Identities
 from simulation.plants.plant import Patch, plant
 
 
@@ -65,3 +66,8 @@ def commits_the_transaction_of_an_attempt_that_failed_and_forgets_its_identity(p
         await inbox.commit(tx)
 
     patch.set(middleware, "async_transaction", transaction)
+
+
+@plant
+def does_not_wait_for_the_id_of_a_topic(patch: Patch) -> None:
+    patch.set(Identities, "lacks", lambda *_: False)

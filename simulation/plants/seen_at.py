@@ -183,6 +183,7 @@ SEEN_AT: Final = {
     "forgets_the_outputs_of_what_is_done_of_a_part_of_a_batch": 1953,
     "goes_on_with_the_very_batch_that_its_worker_still_has": 1109,
     "dead_letters_all_records_of_a_batch_that_has_timed_out": 1109,
+    "does_not_wait_for_the_id_of_a_topic": 898,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 
 from keepfast.core.commit_metadata import CompletionMap, encode, origin_of
+from keepfast.core.inbox import RecordIdentity
 from keepfast.deadletters.checked import iso
 from keepfast.desk import Desk, DeskOptions
 from keepfast.inbox import tables
+from keepfast.inbox.sqlite import SqliteInbox
 from keepfast.kafka.config import Connection
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -163,6 +166,30 @@ def test_a_reset_keeps_the_partition_count_that_the_group_has_recorded(
     assert done.returncode == 0, done.stderr
     offset, metadata = committed(kafka, group)[0]
     assert (offset, origin_of(metadata, offset=offset).partitions) == (2, 1)
+
+
+def test_a_reset_counts_an_inbox_in_sqlite_and_refuses_one_with_keys(
+    kafka: TopicAdmin, group: str, tmp_path: Path
+) -> None:
+    inbox = SqliteInbox(tmp_path / "inbox.db")
+    tx, _ = inbox.begin([RecordIdentity(group, group, 0, offset) for offset in range(4)])
+    inbox.commit(tx)
+    inbox.close()
+
+    def reset(how: str, *options: str) -> subprocess.CompletedProcess[str]:
+        text = WITH_INBOX.format(topic=group, group=group).replace("PostgresInbox()", f'SqliteInbox("inbox.db"{how})')
+        (tmp_path / "shop.py").write_text(text.replace("PostgresInbox", "SqliteInbox").replace("psycopg", "sqlite3"))
+        asked = ("offsets", "reset", "shop:app", "--to", "2", "--partition", "0", "--yes", *options)
+        return keepfast(*asked, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+
+    assert "The inbox knows 2 records from there on" in reset("", "--dry-run").stdout
+    keyed = ", key=lambda record: record.key"
+    assert "Its inbox knows events by a key of their own" in reset(keyed, "--dry-run").stdout
+    refused = reset(keyed, "--reprocess")
+    assert refused.returncode == 2
+    assert "delete their rows" in refused.stderr
+    assert "The inbox forgets 2 records" in reset("", "--reprocess").stdout
+    assert "The inbox knows 0 records" in reset("", "--dry-run").stdout
 
 
 def test_a_reset_says_what_the_inbox_skips_and_reprocess_lets_it_forget(

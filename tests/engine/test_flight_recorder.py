@@ -57,6 +57,9 @@ class Shelf:
     def find(self, token: str) -> Any:
         return self.contents.get(token)
 
+    def tokens(self) -> list[str]:
+        return list(self.contents)
+
 
 class Noted:
     """A recorder in memory, and what somebody else would read of it after its death."""
@@ -99,6 +102,19 @@ def test_a_short_run_is_noted_record_by_record_and_its_end_as_well() -> None:
     assert noted.fate().in_hand == ((9, 10),)
     slot.end()
     assert noted.fate() == Fate(dead=True, in_hand=())
+
+
+def test_deaths_are_found_without_a_commit_that_names_them() -> None:
+    """As a queue needs them, whose runs are noted record by record however long they are."""
+    noted = Noted()
+    partition = Partition(PLACE, epoch=1, start=0)
+    partition.flight = noted.recorder.place("group", PLACE, "one", 1)
+    run = run_of(partition, *range(20, 20 + SHORT_RUN))
+    noted.recorder.slot().begin(run, nothing)(run.messages[3], run)
+    noted.shelf.contents = {TOKEN: bytes(noted.memory), "a" * 16: "alive", "b" * 16: b"no file of ours"}
+    heir = FlightRecorder("f" * 16, bytearray(size_of(slots=1)), noted.shelf, slots=1)
+    assert heir.deaths("group", PLACE.topic, "one") == [{PLACE.partition: ((23, 24),)}]
+    assert heir.deaths("group", PLACE.topic, "another") == heir.deaths("other", PLACE.topic, "one") == []
 
 
 def test_a_long_run_is_noted_once_unless_a_death_has_left_a_mark() -> None:

@@ -24,6 +24,7 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.queue import LETTERS
 from keepfast.telemetry.metrics import Tally
 from keepfast.telemetry.state import CommandDone, Problem
+from keepfast.testing.fakes.log import FakeMessage
 from tests.engine.world import TOPIC, Mailbox, Source, Workers
 from tests.support.fakes import FakeSink, ManualClock, hold
 from tests.support.messages import message
@@ -74,6 +75,16 @@ class QueueFake(Source):
         gone = {one for one in self.locked if one[0] in places}
         self.released += sorted(offset for _, offset in gone)
         self.locked -= gone
+
+
+class Redelivered(FakeMessage):
+    """A record that was delivered before."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(TopicPartition(TOPIC, 0), offset, key=None, value=b"")
+
+    def delivery_count(self) -> int:
+        return 2
 
 
 class Observed:
@@ -127,8 +138,10 @@ class QueueWorld:
             raise ValueError("no")
         self.done.append(record.offset())
 
-    def deliver(self, *offsets: int) -> None:
-        self.source.deliveries.append([message(offset) for offset in offsets])
+    def deliver(self, *offsets: int, again: Sequence[int] = ()) -> None:
+        """Those of `again` were delivered before."""
+        delivered = [Redelivered(offset) if offset in again else message(offset) for offset in offsets]
+        self.source.deliveries.append(delivered)
 
     def step(self, *, pass_s: float = 0.0) -> None:
         self.clock.now += pass_s
@@ -159,6 +172,34 @@ def test_the_next_delivery_comes_when_each_record_of_the_last_is_acknowledged() 
     world.play()
     assert sorted(world.done) == [1, 3, 5]
     assert world.source.acknowledged == [3, 5, 1]
+
+
+def test_what_was_delivered_before_runs_alone_and_first() -> None:
+    world = QueueWorld()
+    world.deliver(1, 2, 4, 5, again=(5, 2))
+    started = list[list[int]]()
+    for _ in range(30):
+        world.step(pass_s=0.01)
+        if world.workers.out:
+            started.append(sorted(one.offset() for run in world.workers.out for one in run.messages))
+            while world.workers.out:
+                world.work()
+    assert started == [[2], [5], [1, 4]]
+    assert world.source.acknowledged == [2, 5, 1, 4]
+
+
+def test_what_waits_for_its_turn_is_released_when_the_lock_runs_out() -> None:
+    world = QueueWorld()
+    world.deliver(1, 2, again=(1, 2))
+    world.step()
+    world.step()
+    world.step(pass_s=LOCK_S)
+    [expired] = world.seen.events
+    assert isinstance(expired, LockExpired)
+    assert (expired.records, expired.in_flight, world.source.released) == (2, 0, [1, 2])
+    world.deliver(7)
+    world.play()
+    assert world.source.acknowledged == [7]
 
 
 def test_a_dead_letter_is_acknowledged_after_its_receipt() -> None:

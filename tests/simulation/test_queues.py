@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import AcknowledgeType
 
 from keepfast.core.ports import Position
-from keepfast.core.runs import FailedRecord, Partition
-from keepfast.engine import calls
+from keepfast.core.runs import FailedRecord, Partition, Run
+from keepfast.engine import calls, queue
 from keepfast.engine.failures import Failures
 from keepfast.engine.queue import Acknowledger, Deliveries, Locks
 from keepfast.kafka.share_source import ShareSource
@@ -94,7 +94,7 @@ def ends_locks_too_early(patch: pytest.MonkeyPatch) -> None:
 
 @plant
 def goes_on_with_what_it_has_released(patch: pytest.MonkeyPatch) -> None:
-    def expire(self: Locks, partition: Partition) -> None:
+    def expire(self: Locks, partition: Partition, waiting: Sequence[int]) -> None:
         self._source.release([partition.place])
         self.expired += partition.ledger.unfinished()
         self._deliveries.acquired_at = float("inf")
@@ -119,7 +119,7 @@ def acquires_in_a_drain(patch: pytest.MonkeyPatch) -> None:
     def poll(self: Deliveries, now: float, timeout_s: float) -> bool:
         message = self._source.poll(timeout_s)
         if message is not None:
-            self._begin([message, *self._source.sweep(1 << 30)])
+            self._take([message, *self._source.sweep(1 << 30)])
         return message is not None
 
     patch.setattr(Deliveries, "poll", poll)
@@ -127,8 +127,8 @@ def acquires_in_a_drain(patch: pytest.MonkeyPatch) -> None:
 
 @plant
 def takes_only_the_first_of_what_it_has_acquired(patch: pytest.MonkeyPatch) -> None:
-    before = Deliveries._begin
-    patch.setattr(Deliveries, "_begin", lambda self, messages: before(self, messages[:1]))
+    before = Deliveries._take
+    patch.setattr(Deliveries, "_take", lambda self, messages: before(self, messages[:1]))
 
 
 @plant
@@ -148,6 +148,36 @@ def polls_before_everything_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
 
     before = ShareSource.poll
     patch.setattr(ShareSource, "poll", poll)
+
+
+@plant
+def runs_what_was_delivered_before_beside_others(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(queue, "PROBATION", 0.0)
+
+
+@plant
+def does_not_wait_for_the_acknowledgement_of_the_one_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Acknowledger, "has_pending", lambda self, partition: False)
+
+
+@plant
+def dead_letters_those_beside_a_killer_with_it(patch: pytest.MonkeyPatch) -> None:
+    def within_deliveries(limit: int, message: Any, run: Run) -> Any:
+        run.partition.spared = False
+        return before(limit, message, run)
+
+    before = calls._within_deliveries
+    patch.setattr(calls, "_within_deliveries", within_deliveries)
+
+
+@plant
+def does_not_know_what_was_in_flight_at_a_death(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deliveries, "_deaths", lambda self, suspects: None)
+
+
+@plant
+def forgets_what_waits_when_locks_run_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deliveries, "drop_waiting", lambda self: self._behind.clear() or {})
 
 
 def test_without_a_bug_every_record_is_processed_or_dead_lettered() -> None:

@@ -10,8 +10,23 @@ from keepfast.core.guards import StormPolicy
 from simulation.report import account
 from simulation.scenario import LEAST_EVENTS, Outcome, run_seed
 
-LATER = (32, 50, 51, 53, *range(60, 300), 334, 685, 792, 864, 884, 1335, 1840, 700575)
-SEEDS = (*(seed for seed in range(60) if seed not in LATER), 78, 131, 144, 154, 160, 190, 247, 310, 890, 900, 902, 903)
+LATER = (32, 50, 51, 53, *range(60, 300), 334, 685, 792, 864, 884, 1263, 1335, 1840, 700575)
+SEEDS = (
+    *(seed for seed in range(60) if seed not in LATER),
+    78,
+    131,
+    144,
+    154,
+    160,
+    190,
+    247,
+    310,
+    890,
+    898,
+    900,
+    902,
+    903,
+)
 SEEDS += (956, 1109, 1144, 1354, 1403, 1420, 1438, 1750, 1773, 1953)
 """What the planted bugs need, every kind of fault, and what costs little; the rest is in `LATER`.
 
@@ -21,9 +36,10 @@ probe, a batch that kills twice beside a record that cannot be decoded, a letter
 record is moved, a partition that gets its position only in a drain, a run of a topic that is gone when its process
 dies, a probe that goes well after its partition was lost, a place that a handler of a lost partition keeps until its
 sends are answered, and a batch of which only a record is left that cannot be decoded. And seeks: of a partition with
-suspects, with a batch that fails, while records arrive, and while the broker does not answer. 890 has an inbox, 900 to
-903 have transactions, 956 has letters and moves in them, 1953 has them with batches. 1109 and 1144 have batches with a
-time limit; in 1144, one is waited for whose first record cannot be decoded.
+suspects, with a batch that fails, while records arrive, and while the broker does not answer. 890 has an inbox, 898
+has one while the ids of topics are not known, 900 to 903 have transactions, 956 has letters and moves in them, 1953 has
+them with batches. 1109 and 1144 have batches with a time limit; in 1144, one is waited for whose first record cannot be
+decoded.
 """
 
 FAULTS = {

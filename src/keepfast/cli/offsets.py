@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
+from keepfast.cli.app_loader import load_app
 from keepfast.cli.connection import as_start_error, brokers_option, connect, connection_for, exit_on_interrupt
 from keepfast.cli.database import database
 from keepfast.cli.dlq_options import Moment, acting_user
@@ -54,6 +57,10 @@ class WhereTo(click.ParamType[Target]):
         return ToTime(Moment().convert(text, param, ctx))
 
 
+KEYED = "Its inbox knows events by a key of their own (key=…), not by offsets: it skips those that it knows, uncounted."
+ROWS = "consumer_group is the group, source is `key:` and the key"
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetsOfGroup:
     """A group, what its topics hold and what it has committed."""
@@ -65,7 +72,13 @@ class OffsetsOfGroup:
     stored: dict[TopicPartition, CommittedOffset]
     connection: Connection
     settings: Settings
-    has_inbox: bool
+    inbox: Any = None
+    """Of the consumer; None without one, and where only the group is known."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its inbox knows events by business keys."""
+        return getattr(self.inbox, "key", None) is not None
 
     @property
     def committed(self) -> dict[TopicPartition, int | None]:
@@ -178,8 +191,8 @@ def reset(
     Stop all members first: the broker refuses the reset otherwise. Offsets outside of a partition become its first
     offset or its end.
 
-    A consumer with an inbox skips records that it has processed, however often it reads them. The plan says how many
-    (of PostgreSQL; not of an inbox with key=…); --reprocess removes them from the inbox first.
+    A consumer with an inbox skips records that it has processed, however often it reads them. The plan says how many;
+    --reprocess removes them from the inbox first. An inbox with key=… does not know offsets: there it is refused.
 
     \b
     Examples:
@@ -224,9 +237,10 @@ def _read(
         with as_start_error():
             settings = with_matched_topics(settings, lambda: admin.names(REPLY_TIMEOUT_S))
         chosen = _of_app(settings, consumer)
-        group, known, has_inbox = chosen.group, list(chosen.topics), chosen.inbox_days is not None
+        group, known = chosen.group, list(chosen.topics)
+        inbox = _inbox_of(target, chosen.name) if chosen.inbox_days is not None else None
     else:
-        group, has_inbox = target, False
+        group, inbox = target, None
         with as_start_error():
             known = sorted(groups.read_by(group, REPLY_TIMEOUT_S))
     if not (topics or known):
@@ -240,7 +254,7 @@ def _read(
         raise ConfigError(f"No such partition in {', '.join(topics or known)}.")
     with as_start_error():
         stored = {one.place: one for one in groups.stored(group, list(spans), REPLY_TIMEOUT_S)}
-    return OffsetsOfGroup(group, groups, admin, spans, stored, connection, settings, has_inbox)
+    return OffsetsOfGroup(group, groups, admin, spans, stored, connection, settings, inbox)
 
 
 def _of_app(settings: Settings, consumer: str | None) -> ConsumerSettings:
@@ -336,22 +350,38 @@ def _topic_ids(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> dict[str
     return {name: fact.topic_id for name, fact in facts.items() if fact is not None and fact.topic_id}
 
 
+def _inbox_of(target: str, consumer: str) -> Any:
+    app = load_app(target, cwd=Path.cwd())
+    return next(one.inbox for one in app.consumers.values() if one.name == consumer)
+
+
 @contextmanager
-def _inbox(found: OffsetsOfGroup, dsn: str | None) -> Iterator[Any]:
-    """A connection to its database. Raises ConfigError without one, or without the table, and StartError."""
-    with database(None, dsn, found.settings) as (connection, _):
-        yield connection
+def _inbox(found: OffsetsOfGroup, dsn: str | None) -> Iterator[Callable[..., int]]:
+    """`tables.done_between` of its database, in one transaction. Raises ConfigError without one, or without the table,
+    or if it does not know offsets, and StartError.
+    """
+    from keepfast.inbox import tables
+    from keepfast.inbox.sqlite import SqliteInbox
+
+    if found.has_keys:
+        raise ConfigError(f"{KEYED} To have events processed again, delete their rows from keepfast_inbox: {ROWS}.")
+    if isinstance(found.inbox, SqliteInbox) and dsn is None:
+        with found.inbox.counting() as done_between:
+            yield done_between
+    else:
+        with database(None, dsn, found.settings) as (connection, _), connection.transaction():
+            yield partial(tables.done_between, connection)
 
 
 def _known(
     found: OffsetsOfGroup, plan: Sequence[PlannedOffset], ids: Mapping[str, str], dsn: str | None, *, required: bool
 ) -> int | None:
     """How many records from the new offsets on the inbox knows; None if there is no inbox, or it cannot be asked."""
-    if not (found.has_inbox or dsn or required):
+    if not (found.inbox is not None or dsn or required):
         return None
     try:
-        with _inbox(found, dsn) as connection:
-            return _done(connection, found.group, plan, ids)
+        with _inbox(found, dsn) as done_between:
+            return _done(done_between, found.group, plan, ids)
     except ConfigError:
         if required or dsn:
             raise
@@ -359,15 +389,16 @@ def _known(
 
 
 def _done(
-    connection: Any, group: str, plan: Sequence[PlannedOffset], ids: Mapping[str, str], *, remove: bool = False
+    done_between: Callable[..., int],
+    group: str,
+    plan: Sequence[PlannedOffset],
+    ids: Mapping[str, str],
+    *,
+    remove: bool = False,
 ) -> int:
     """Records are noted under the id of their topic, or its name where that was not known."""
-    from keepfast.inbox import tables
-
     return sum(
-        tables.done_between(
-            connection, RecordIdentity(group, source, one.place.partition, one.offset), one.end, remove=remove
-        )
+        done_between(RecordIdentity(group, source, one.place.partition, one.offset), one.end, remove=remove)
         for one in plan
         for source in filter(None, (one.place.topic, ids.get(one.place.topic)))
     )
@@ -375,7 +406,9 @@ def _done(
 
 def _print_known(found: OffsetsOfGroup, known: int | None, *, reprocess: bool) -> None:
     if known is None:
-        if found.has_inbox:
+        if found.has_keys:
+            click.echo(KEYED)
+        elif found.inbox is not None:
             click.echo("Its inbox skips records that it knows; name its database with --dsn to count them.")
         return
     records = f"{known:,} record{'s' * (known != 1)}"
@@ -390,8 +423,8 @@ def _forget(found: OffsetsOfGroup, plan: Sequence[PlannedOffset], ids: Mapping[s
     topics = ", ".join(sorted({one.place.topic for one in plan}))
     desk = Desk(found.connection, DeskOptions(topics=(), by=acting_user(), desk_topic=found.settings.desk.topic))
     try:
-        with as_start_error(), _inbox(found, dsn) as connection, connection.transaction():
-            count = _done(connection, found.group, plan, ids, remove=True)
+        with as_start_error(), _inbox(found, dsn) as done_between:
+            count = _done(done_between, found.group, plan, ids, remove=True)
             desk.note_action("replay-from", topic=topics, count=count, what=f"inbox of {found.group} forgets")
     finally:
         desk.close()

@@ -84,6 +84,7 @@ class Partition:
         "reporting",
         "running",
         "skips",
+        "spared",
         "topic_id",
         "topic_partitions",
         "unreported",
@@ -109,6 +110,7 @@ class Partition:
         self.ages = Ages()
         self.missed: tuple[int, float] | None = None  # what the brokers have and did not deliver: offset, since when
         self.skips = bool(resumed)  # the buffer may contain records that are finished already
+        self.spared = False  # of a queue: others are more likely to have killed their process at the last delivery
         self.live = True
         self.closing = False  # being revoked: what runs may finish its record, nothing new starts
         self.holds: set[str] = set()

@@ -267,7 +267,7 @@ class Handler:
     record is scanned before anything of it is decoded or handed on. A record for which `passes` is false is finished
     without a call. `decoding` is what there is to say about decoding beside the annotation; `encode` makes the bytes of
     what its context sends. `exactly_once`: what is sent waits for the transaction of its record. `max_deliveries`: from
-    this delivery on, a queue's record is dead-lettered without a call.
+    this delivery on, a queue's record is dead-lettered without a call; one later if it is spared.
     """
 
     def __init__(
@@ -484,9 +484,9 @@ def _scanned(policy: CardNumbers, message: Message, run: Run | None = None) -> M
     return message
 
 
-def _within_deliveries(limit: int, message: Message, run: Run) -> Message:  # noqa: ARG001 - as a stage
+def _within_deliveries(limit: int, message: Message, run: Run) -> Message:
     """Raises TooManyDeliveries."""
-    if (deliveries := deliveries_of(message)) >= limit:
+    if (deliveries := deliveries_of(message)) >= limit + run.partition.spared:
         raise TooManyDeliveries(deliveries)
     return message
 

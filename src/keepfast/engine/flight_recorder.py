@@ -7,8 +7,8 @@ hand when it died. What is read there is not trusted: it only ever names offsets
 
 A worker owns one slot and stores into it without a lock. While no process has crashed over a partition, a run of
 several records is noted once, as everything from its lowest offset on, because a store for each record would cost more
-than a fast handler may; where a death has left a mark, and for short runs, each record is noted. So the records in
-flight at a second death are always known exactly.
+than a fast handler may; where a death has left a mark, for short runs, and in a queue, each record is noted. So the
+records in flight at a second death are always known exactly.
 
 The file is 64-bit words in the byte order of the machine: a header, the table of places (a digest of group, topic and
 topic id; partition; epoch), the slots, and lists for batches.
@@ -87,6 +87,10 @@ class Archive(Protocol):
 
     def find(self, token: str) -> Content: ...
 
+    def tokens(self) -> Sequence[str]:
+        """Of all recorders."""
+        ...
+
 
 def _nothing(message: Any, run: Run) -> None:
     """What a slot calls before its first run."""
@@ -116,7 +120,7 @@ class Slot:
         words[_PLACE] = partition.flight
         words[_FIRST] = first
         watch = partition.watch
-        if len(messages) >= SHORT_RUN and (watch is None or not watch.marked):
+        if len(messages) >= SHORT_RUN and watch is not None and not watch.marked:
             if run.keys and not isinstance(run.seqs, range):  # lane after lane, so perhaps not in order of offsets
                 words[_FIRST] = min(map(_OFFSET, messages), default=first)
             words[_LAST] = OPEN
@@ -271,6 +275,26 @@ class FlightRecorder:
 
     def fate(self, token: str, group: str, place: TopicPartition, topic_id: str) -> Fate:
         """What became of the process that had the place under a lease with this token."""
+        in_hand = self._found(token)
+        if isinstance(in_hand, Fate):
+            return in_hand
+        ids = dict.fromkeys((topic_id, ""))  # it may not have known the id
+        keys = [(digest(group, place.topic, one), place.partition) for one in ids]
+        return Fate(dead=True, in_hand=spans_of(span for key in keys for span in in_hand.get(key, ())))
+
+    def deaths(self, group: str, topic: str, topic_id: str) -> list[dict[int, Spans]]:
+        """What processes of this host had in flight of this topic when they died, by partition: an entry for each that
+        had something.
+        """
+        digests = [digest(group, topic, one) for one in dict.fromkeys((topic_id, ""))]
+        found = [one for one in map(self._found, self._archive.tokens()) if not isinstance(one, Fate)]
+        own = [{number: spans for (of, number), spans in one.items() if of in digests} for one in found]
+        return [one for one in own if one]
+
+    def _found(self, token: str) -> dict[tuple[bytes, int], Spans] | Fate:
+        """What the process of this recorder had in flight when it died, by digest and partition; or that it did not, or
+        that this is unknown.
+        """
         if not TOKEN.fullmatch(token):
             return UNKNOWN
         if token == self.token:
@@ -285,11 +309,7 @@ class FlightRecorder:
                 del self._read[next(iter(self._read))]
             self._read[token] = read_in_hand(content) if state == RUNNING else None
         in_hand = self._read[token]
-        if in_hand is None:
-            return NOT_DEAD
-        ids = dict.fromkeys((topic_id, ""))  # it may not have known the id
-        keys = [(digest(group, place.topic, one), place.partition) for one in ids]
-        return Fate(dead=True, in_hand=spans_of(span for key in keys for span in in_hand.get(key, ())))
+        return NOT_DEAD if in_hand is None else in_hand
 
 
 def digest(group: str, topic: str, topic_id: str) -> bytes:
@@ -414,6 +434,13 @@ class StateDirectory:
             return None
         finally:
             os.close(fd)
+
+    def tokens(self) -> list[str]:
+        """Implements `Archive`."""
+        try:
+            return sorted(path.name.removesuffix(SUFFIX) for path in self.path.glob(f"*{SUFFIX}"))
+        except OSError:
+            return []
 
     def remove(self, token: str) -> None:
         with suppress(OSError):

@@ -273,6 +273,8 @@ class QueueParts(LoopParts):
             at_end=self.committer.reached_end,
             holds=self.holds,
             in_flight=self.in_flight,
+            committer=self.committer,
+            recorder=self.ports.recorder,
         )
         return self._deliveries
 

@@ -7,10 +7,11 @@ which ends when everything of it is acknowledged, or when the locks run out. Own
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from keepfast.core.crash_guard import covers
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import CommitFailed, LockExpired
 from keepfast.core.lanes import Holder, Lanes
@@ -20,6 +21,7 @@ from keepfast.core.runs import FailedRecord, InFlight, Partition
 from keepfast.engine.commits import Committer, SentPart
 from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
+from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.guards import Holds
 from keepfast.engine.intake import Intake
 from keepfast.engine.outcomes import OutcomeReporter
@@ -29,6 +31,12 @@ from keepfast.engine.rebalance import Handover
 
 ALL: Final = 1 << 30
 """Records: all that were acquired together."""
+
+PROBATION: Final = 0.5
+"""The share of the lock in which records that were delivered before run one by one."""
+
+DEATHS: Final = 2
+"""One that was in flight so often when its process died is taken for the cause."""
 
 LETTERS: Final = "letters"
 """The hold while a dead letter is not published although the lock of its record has run out: what is delivered now
@@ -41,6 +49,13 @@ class Deliveries(Intake):
 
     Nothing is acquired while the consumer is held or has no free worker: a record that only waits here would be locked
     for nothing, and each delivery counts.
+
+    Records that were delivered before are on probation: one of them may have killed its process. They run first, one by
+    one, the next when the broker has the acknowledgement of the last, always in the same order, and those last that
+    were in flight when a process of this host died. So if a process dies with one of them, those before it are
+    finished, and it is the first of what is left: it alone is dead-lettered at its last delivery, and the others are
+    spared once. Where flight recorders tell of deaths, those are dead-lettered that were in flight at two of them, and
+    no other. After half of the lock what is left runs together.
     """
 
     def __init__(
@@ -55,8 +70,16 @@ class Deliveries(Intake):
         at_end: Callable[[Partition, float], None],
         holds: Holds,
         in_flight: InFlight,
+        committer: Committer,
+        recorder: FlightRecorder | None,
     ) -> None:
         super().__init__(source, ownership, lanes, plan, clock, outcomes=outcomes, at_end=at_end)
+        self._committer = committer
+        self._probation_s = (plan.lock_s or 0.0) * PROBATION
+        self._behind: deque[list[Message]] = deque()  # acquired, and to begin one after another
+        self._recorder = recorder
+        self._group = plan.group
+        self._condemned: set[tuple[str, int, int]] = set()  # the others are spared
         self._topic_ids = plan.topic_ids
         self._capacity = plan.capacity
         self._holds = holds
@@ -77,29 +100,91 @@ class Deliveries(Intake):
         if self.closed or self._holds or len(self._out) >= self._capacity:
             self._source.serve(timeout_s)
             return False
+        if self._behind:
+            return self._continue(timeout_s)
         message = self._source.poll(timeout_s)
         self.polled = True
         if message is None:
             return False
-        self._begin([message, *self._source.sweep(ALL)])
+        self._take([message, *self._source.sweep(ALL)])
         return True
 
     def close(self) -> None:
         self.closed = True
 
-    def _begin(self, messages: list[Message]) -> None:
+    def drop_waiting(self) -> dict[TopicPartition, list[int]]:
+        """Those that have not begun never will: their offsets, by partition."""
+        found: dict[TopicPartition, list[int]] = defaultdict(list)
+        for message in (message for messages in self._behind for message in messages):
+            found[TopicPartition(message.topic(), message.partition())].append(message.offset())
+        self._behind.clear()
+        return found
+
+    def _take(self, messages: list[Message]) -> None:
         self.acquired_at = self._clock.monotonic()
+        suspects = sorted((one for one in messages if deliveries_of(one) > 1), key=_probation_order)
+        new = [one for one in messages if deliveries_of(one) <= 1]
+        self.redelivered += len(suspects)
+        self._condemned = set(map(_place_of, suspects[:1]))
+        if suspects and (deaths := self._deaths(suspects)) is not None:
+            suspects.sort(key=lambda one: deaths[_place_of(one)])
+            self._condemned = {place for place, count in deaths.items() if count >= DEATHS}
+        self._behind.extend([one] for one in suspects)
+        if new:
+            self._behind.append(new)
+        self._begin(self._behind.popleft())
+
+    def _deaths(self, suspects: list[Message]) -> Counter[tuple[str, int, int]] | None:
+        """At how many deaths of processes of this host each was in flight; None if no death is known."""
+        if self._recorder is None:
+            return None
+        found: Counter[tuple[str, int, int]] = Counter()
+        noted = {
+            topic: self._recorder.deaths(self._group, topic, self._topic_ids.get(topic, ""))
+            for topic in {one.topic() for one in suspects}
+        }
+        for one in suspects:
+            for in_hand in noted[one.topic()]:
+                found[_place_of(one)] += covers(in_hand.get(one.partition(), ()), one.offset())
+        return found if any(noted.values()) else None
+
+    def _continue(self, timeout_s: float) -> bool:
+        """Begin what comes next, when the broker has the acknowledgement of what was before it."""
+        if any(one.ledger.unfinished() or self._committer.has_pending(one) for one in self._ownership):
+            self._source.serve(timeout_s)
+            return False
+        if self._clock.monotonic() - self.acquired_at >= self._probation_s:
+            left = [message for messages in self._behind for message in messages]
+            parts = [[one for one in left if (_place_of(one) in self._condemned) is found] for found in (True, False)]
+            self._behind = deque(filter(None, parts))
+        self._begin(self._behind.popleft())
+        return True
+
+    def _begin(self, messages: list[Message]) -> None:
         found: dict[TopicPartition, dict[int, Message]] = defaultdict(dict)
         for message in messages:
             found[TopicPartition(message.topic(), message.partition())][message.offset()] = message
-            self.redelivered += deliveries_of(message) > 1
         for place, by_offset in found.items():
             before = self._ownership.get(place)
             if before is not None:  # it is acknowledged
                 self._ownership.end(before)
             ordered = [by_offset[offset] for offset in sorted(by_offset)]
-            self._ownership.begin(place, start=min(by_offset), topic_id=self._topic_ids.get(place.topic, ""))
+            partition = self._ownership.begin(
+                place, start=min(by_offset), topic_id=self._topic_ids.get(place.topic, "")
+            )
+            partition.spared = self._condemned.isdisjoint(map(_place_of, ordered))
+            if self._recorder is not None:
+                partition.flight = self._recorder.place(self._group, place, partition.topic_id, partition.epoch)
             self._feed(ordered)
+
+
+def _place_of(message: Message) -> tuple[str, int, int]:
+    return message.topic(), message.partition(), message.offset()
+
+
+def _probation_order(message: Message) -> tuple[int, str, int, int]:
+    """The same in each process, and at each delivery."""
+    return -deliveries_of(message), *_place_of(message)
 
 
 class Acknowledger(Committer):
@@ -201,16 +286,29 @@ class Locks:
 
     def step(self, now: float) -> None:
         if now - self._deliveries.acquired_at >= self.lock_s:
+            waiting = self._deliveries.drop_waiting()
             for partition in self._ownership:
-                if partition.ledger.unfinished():
-                    self._expire(partition)
+                if partition.ledger.unfinished() or partition.place in waiting:
+                    self._expire(partition, waiting.pop(partition.place, []))
+            for place, left in waiting.items():
+                self._expired(place, sorted(left), in_flight=0)
+                self._source.release([place])
         if self._publishing or LETTERS in self._holds:
             self._publishing &= set(self._failures.settling)
             self._holds.put(LETTERS, held=bool(self._publishing))
 
-    def _expire(self, partition: Partition) -> None:
-        place, left = partition.place, partition.ledger.unfinished_offsets()
+    def _expire(self, partition: Partition, waiting: Sequence[int]) -> None:
+        """With those of the same place that have not begun."""
+        place, left = partition.place, sorted((*partition.ledger.unfinished_offsets(), *waiting))
         in_hand = {offset for run in partition.running for of, offset in run.in_hand() if of is partition}
+        self._expired(place, left, in_flight=len(in_hand))
+        self._handover.close_down([place])
+        self._publishing |= {one for one in self._failures.settling if one.partition is partition}
+        self._source.release([place])
+        self._committer.forget(partition)
+        self._ownership.end(partition)
+
+    def _expired(self, place: TopicPartition, left: Sequence[int], *, in_flight: int) -> None:
         self.expired += len(left)
         self._events.emit(
             LockExpired(
@@ -218,12 +316,7 @@ class Locks:
                 **place._asdict(),
                 offset=left[0],
                 records=len(left),
-                in_flight=len(in_hand),
+                in_flight=in_flight,
                 lock_s=self.lock_s,
             )
         )
-        self._handover.close_down([place])
-        self._publishing |= {one for one in self._failures.settling if one.partition is partition}
-        self._source.release([place])
-        self._committer.forget(partition)
-        self._ownership.end(partition)

@@ -506,7 +506,7 @@ def _record_of(run: Run, at: int) -> dict[str, Any]:
         "partition": record.partition(),
         "offset": record.offset(),
         "attempt": attempt_of(message, run) if isinstance(message, Returned) else run.attempt,
-        "retry_topic": "" if record is message else run.partition.place.topic,
+        "retry_topic": "" if record is message else message.topic(),
     }
 
 

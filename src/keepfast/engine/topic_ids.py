@@ -95,6 +95,13 @@ class Identities:
         """Something happened that a recreated topic would explain: ask as soon as possible."""
         self._due_at = min(self._due_at, now)
 
+    def lacks(self, topic: str, now: float) -> bool:
+        """Whether its id is not known yet: a question is due then. False where ids are not available."""
+        if self._topic_ids is None or self.ids.get(topic):
+            return False
+        self.suspect(now)
+        return True
+
     def belongs(self, topic: str, topic_id: str, since: float) -> bool | None:
         """Whether a commit under this id, found at `since`, is about the topic of today. None: that is not known yet,
         and a question is due.

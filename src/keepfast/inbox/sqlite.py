@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keepfast.core.errors import ConfigError
 from keepfast.core.inbox import RETENTION_DAYS, RecordIdentity
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ CREATE TABLE IF NOT EXISTS keepfast_inbox (
 ) WITHOUT ROWID
 """
 INSERT = "INSERT INTO keepfast_inbox VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+BETWEEN = (
+    "FROM keepfast_inbox WHERE consumer_group = ? AND source = ? AND partition = ? AND record_offset >= ?"
+    " AND record_offset < ?"
+)
 BUSY_S = 30.0
 PRUNE_ROWS = 10_000
 
@@ -89,6 +95,24 @@ class SqliteInbox:
         )
         self._release(connection)
         return found.rowcount
+
+    @contextmanager
+    def counting(self) -> Iterator[Callable[..., int]]:
+        """As `tables.done_between`, in one transaction. Raises ConfigError if there is no such file."""
+        if not self.path.exists():
+            raise ConfigError(f"There is no inbox {self.path} here; run this where its consumer runs.")
+        connection, _ = self.begin(())
+
+        def done_between(first: RecordIdentity, end: int, *, remove: bool = False) -> int:
+            found = connection.execute(f"{'DELETE' if remove else 'SELECT count(*)'} {BETWEEN}", (*first, end))
+            return int(found.rowcount if remove else found.fetchone()[0])
+
+        try:
+            yield done_between
+        except BaseException:
+            self.rollback(connection)
+            raise
+        self.commit(connection)
 
     def close(self) -> None:
         """Close connections that are not in use."""

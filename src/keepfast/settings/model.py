@@ -264,7 +264,8 @@ class ConsumerSettings(Policy):
         NoneWord("off"),
         Doc(
             "The crash guard: a record that killed the process this often, started alone, is dead-lettered."
-            " 0 or `off`: none. Queues: from this delivery on it is dead-lettered without a call."
+            " 0 or `off`: none. Queues: from this delivery on it is dead-lettered without a call, or"
+            " one later if another record is likelier to be the cause."
         ),
     ] = 3
     max_poll_records: Annotated[int, Range(1, 100_000), Doc("Records taken from the client in one go.")] = 500

@@ -56,6 +56,10 @@ class Flights:
         """The name of the process."""
         return self._owners[token].name if token in self._owners else ""
 
+    def tokens(self) -> list[str]:
+        """Of all processes whose file was not removed."""
+        return [token for token in self._owners if self._noted.get(token, b"") is not None]
+
     def fate(self, asker: str, token: str, group: str, place: TopicPartition, topic_id: str) -> Fate:
         """What the process should conclude about a lease with this token, from the answers it got."""
         owner = self.owner(token)
@@ -89,3 +93,6 @@ class _Archive:
 
     def find(self, token: str) -> Content:
         return self._flights.find(self._asker, token)
+
+    def tokens(self) -> list[str]:
+        return self._flights.tokens()
