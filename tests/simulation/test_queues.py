@@ -175,11 +175,6 @@ def does_not_know_what_was_in_flight_at_a_death(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Deliveries, "_deaths", lambda self, suspects: None)
 
 
-@plant
-def forgets_what_waits_when_locks_run_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Deliveries, "drop_waiting", lambda self: self._behind.clear() or {})
-
-
 def test_without_a_bug_every_record_is_processed_or_dead_lettered() -> None:
     faults: Counter[str] = Counter()
     for seed in SEEDS:
