@@ -40,10 +40,10 @@ class CountedDesk:
         self.closed = True
 
 
-def consumer(assigned: list[tuple[str, int]], depth: int | None) -> Any:
-    """A consumer of the topics a and b, whose letters go to one topic."""
+def consumer(assigned: list[tuple[str, int]], depth: int | None, lock_s: float | None = None) -> Any:
+    """A consumer of the topics a and b, whose letters go to one topic; with `lock_s`, of a queue."""
     places = [SimpleNamespace(topic=topic, partition=partition) for topic, partition in assigned]
-    plan = SimpleNamespace(group="g", dead_letter_topics={"a": "dlq", "b": "dlq"})
+    plan = SimpleNamespace(group="g", dead_letter_topics={"a": "dlq", "b": "dlq"}, lock_s=lock_s)
     return SimpleNamespace(
         loop=SimpleNamespace(plan=plan, subscription=SimpleNamespace(topics=("b", "a"))),
         state=SimpleNamespace(partitions=places, letter_topics={"dlq": depth}),
@@ -66,6 +66,9 @@ def test_one_member_counts_and_an_empty_topic_is_not_read() -> None:
     unknown = counter(consumer([("a", 0)], None), desk)
     assert not unknown.look()
     assert (unknown.counts, desk.read) == ({}, 0)
+    queue = counter(consumer([], 0, lock_s=30.0), desk)
+    assert queue.look()
+    assert (queue.counts, desk.read) == ({("g", "a"): 0, ("g", "b"): 0}, 0)
 
 
 def test_only_topics_that_are_read_become_labels(monkeypatch: pytest.MonkeyPatch) -> None:

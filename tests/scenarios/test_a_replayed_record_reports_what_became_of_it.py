@@ -111,8 +111,9 @@ def test_a_canary_goes_through_also_where_the_consumer_reports_nothing(kafka: To
         shop.desk.close()
 
 
+@pytest.mark.parametrize("options", [{"order": "key"}, {"order": "queue", "configure_group": True}])
 def test_the_first_replay_to_a_group_needs_no_restart(
-    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, options: Any
 ) -> None:
     """When the consumer starts, there is neither a desk nor a topic for replays."""
     for place, name in ((outcomes, "SOON_S"), (counts, "ASK_S"), (desk, "NOTICED_S"), (desk, "LETTERS_NOTICED_S")):
@@ -120,7 +121,7 @@ def test_the_first_replay_to_a_group_needs_no_restart(
     shop = Shop(kafka, topic, desk_topic=False)
     group = f"{shop.source}.group"
     app = App("scenario", kafka={"brokers": kafka.bootstrap}, desk={"topic": shop.desk_topic})
-    app.consumer(shop.source, dead_letter=shop.dlq, group=group, order="key")(shop.handle)
+    app.consumer(shop.source, dead_letter=shop.dlq, group=group, **options)(shop.handle)
     records = [NewRecord(json.dumps({"n": n}).encode(), b"k%d" % (n % 4), (), n % 2) for n in range(7)]
     try:
         with RunningApp(app) as running:

@@ -16,6 +16,7 @@ from keepfast.desk import desk as desk_module
 from keepfast.engine import counts
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
+from tests.scenarios.runners import Running
 from tests.support.broker_client import Client, NewRecord
 from tests.support.members import connection
 from tests.support.waiting import wait_until
@@ -89,3 +90,29 @@ def test_unresolved_letters_are_counted_until_they_are_resolved(
             counted(0, "all were processed")
     finally:
         desk.close()
+
+
+def test_a_runner_counts_them_too(
+    kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "ASK_S", 1.0)
+    source, dlq, desk_topic = topic(), topic(suffix=".dlq"), topic(suffix=".desk")
+
+    def refuse(order: Any) -> None:
+        raise Reject("never")
+
+    settings = {"desk": {"topic": desk_topic, "count_every_s": 0.5}, "state": {"dir": str(tmp_path)}}
+    Client(kafka).produce(source, [NewRecord(b"{}") for _ in range(3)])
+
+    def counted(number: int) -> None:
+        wait_until(lambda: unresolved(f"group-of-{source}") == [(source, float(number))], f"{number} unresolved")
+
+    with Running("dict", kafka, source, process_message=refuse, dead_letter=dlq, settings=settings):
+        counted(3)
+        desk = Desk(connection(kafka.bootstrap), DeskOptions(topics=(dlq,), by="ada", desk_topic=desk_topic))
+        try:
+            desk.refresh()
+            desk.mark([case.id for case in desk.cases(size=2).cases], "discarded")
+        finally:
+            desk.close()
+        counted(1)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.openmetrics import parser
 
-from keepfast.app.instance import counter_of
+from keepfast.desk import UnresolvedCounter
 from keepfast.http.local_app import AppServer
 from tests.support.running_app import RunningApp
 from tests.support.waiting import DEADLINE_S
@@ -82,11 +82,12 @@ def web_of(running: RunningApp, *, token: str = "", counts: bool = False) -> Ite
     )
     with AppServer(settings) as serving:
         assert running._assembled is not None
-        counter = counter_of(running._assembled, settings) if counts else None
-        if counter is None:
+        connection = running._assembled.letters_connection if counts else None
+        if connection is None:
             serving.attach(running._assembled)
             yield Web(serving.url, token)
             return
+        counter = UnresolvedCounter.of(running._assembled.threads, connection, settings)
         serving.attach(running._assembled, more=counter.families)
         counter.start()
         try:

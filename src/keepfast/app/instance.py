@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepfast.app.assembly import assemble_app, decoding_of, specs_of
@@ -23,7 +22,6 @@ from keepfast.core.errors import ConsumerFailed, DrainTimeout, StartError
 from keepfast.core.events import Observer
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_UNEXPECTED
 from keepfast.core.schemas import DeclaredSchemas
-from keepfast.engine.flight_recorder import StateDirectory
 from keepfast.engine.hooks import Hook
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.middleware import LATER
@@ -34,11 +32,10 @@ from keepfast.http.server import without_server
 from keepfast.settings import Settings
 from keepfast.telemetry.logs import get_logger
 from keepfast.wiring.assembly import Assembly, event_loop_thread
-from keepfast.wiring.clients import connection_of
 from keepfast.wiring.consumers import ConsumerSpec
 
 if TYPE_CHECKING:
-    from keepfast.desk import Desk, UnresolvedCounter
+    from keepfast.desk import UnresolvedCounter
 
 log = get_logger("keepfast.lifecycle")
 
@@ -249,11 +246,12 @@ class AppInstance:
                 hooks=self._hooks,
             )
             undo.callback(assembly.close, 1.0)
-            self._counter = counter_of(assembly, self._settings)
-            if self._counter is None:
-                self._server.attach(assembly, self.inboxes.service)
-            else:
-                self._server.attach(assembly, self.inboxes.service, self._counter.families)
+            if (connection := assembly.letters_connection) is not None:
+                from keepfast.desk import UnresolvedCounter
+
+                self._counter = UnresolvedCounter.of(assembly.threads, connection, self._settings)
+            more = list if self._counter is None else self._counter.families
+            self._server.attach(assembly, self.inboxes.service, more)
             self.sends = AppSends(assembly.sink)
             self._assembly = assembly
             self._refuse_aborted()
@@ -316,29 +314,6 @@ class AppInstance:
         if self._assembly is None:
             raise RuntimeError("the app is not assembled")
         return self._assembly
-
-
-def counter_of(assembly: Assembly, settings: Settings) -> UnresolvedCounter | None:
-    """What counts unresolved cases; None if they are not to be counted, or if letters are not in Kafka."""
-    if not assembly.threads or not settings.desk.count_every_s:
-        return None
-    admin = assembly.clients.admin
-    if admin is None or admin.embedded:
-        return None
-    from keepfast.desk import Desk, DeskOptions, UnresolvedCounter
-
-    index_dir: Path | None
-    try:
-        index_dir = StateDirectory.open(settings.state.dir).path / "desk"
-    except OSError:
-        index_dir = None  # in memory
-    connection = connection_of(settings.kafka)
-
-    def open_desk(dlq: str) -> Desk:
-        options = DeskOptions(topics=(dlq,), by=settings.app.name, desk_topic=settings.desk.topic, index_dir=index_dir)
-        return Desk(connection, options)
-
-    return UnresolvedCounter(assembly.threads, open_desk, every_s=settings.desk.count_every_s)
 
 
 def _failure_of(thread: LoopThread) -> str | None:

@@ -1,7 +1,8 @@
-"""How many cases of an app's consumers are unresolved, counted while the app runs, for alerts.
+"""How many cases of an app's or runner's consumers are unresolved, counted while it runs, for alerts.
 
-One process of a group counts: the one that has partition 0 of the first topic of a dead-letter topic. It reads nothing
-while the dead-letter topic is empty; otherwise only what is new, and never for more than a tenth of the time.
+One process of a group counts: the one that has partition 0 of the first topic of a dead-letter topic; of a queue, which
+has no assignments, each. It reads nothing while the dead-letter topic is empty; otherwise only what is new, and never
+for more than a tenth of the time.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Final, Self
 
 from keepfast.core.errors import KeepfastError
-from keepfast.desk.desk import Desk
+from keepfast.desk.desk import Desk, DeskOptions
+from keepfast.engine.flight_recorder import StateDirectory
 from keepfast.engine.lifecycle import LoopThread
+from keepfast.kafka.config import Connection
+from keepfast.settings import Settings
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.metrics import MetricFamily, Sample
@@ -38,8 +43,8 @@ class _Stopping(Exception):
 
 
 class UnresolvedCounter:
-    """One thread an app process. `start` and `stop` are called once each, by the owner of the app's life; any thread
-    may ask for `families`.
+    """One thread a process. `start` and `stop` are called once each, by the owner of the app's or runner's life; any
+    thread may ask for `families`.
     """
 
     def __init__(self, threads: Sequence[LoopThread], open_desk: OpenDesk, *, every_s: float) -> None:
@@ -52,6 +57,21 @@ class UnresolvedCounter:
         self._thread: threading.Thread | None = None
         self.counts: Mapping[tuple[str, str], int] = {}
         """As of the last look; what this process does not count, or cannot, is missing. Replaced as a whole."""
+
+    @classmethod
+    def of(cls, threads: Sequence[LoopThread], connection: Connection, settings: Settings) -> Self:
+        """For these consumers, with an index in the directory of the state, or in memory without one."""
+        index_dir: Path | None
+        try:
+            index_dir = StateDirectory.open(settings.state.dir).path / "desk"
+        except OSError:
+            index_dir = None
+        by, desk_topic = settings.app.name, settings.desk.topic
+
+        def open_desk(dlq: str) -> Desk:
+            return Desk(connection, DeskOptions(topics=(dlq,), by=by, desk_topic=desk_topic, index_dir=index_dir))
+
+        return cls(threads, open_desk, every_s=settings.desk.count_every_s)
 
     def families(self) -> list[MetricFamily]:
         samples = [Sample(labels, count) for labels, count in self.counts.items()]
@@ -141,4 +161,5 @@ def _led(thread: LoopThread) -> dict[str, list[str]]:
         dlq = loop.plan.dead_letter_topics.get(topic)
         if dlq is not None:
             sources.setdefault(dlq, []).append(topic)
-    return {dlq: topics for dlq, topics in sources.items() if (topics[0], 0) in assigned}
+    is_queue = loop.plan.lock_s is not None
+    return {dlq: topics for dlq, topics in sources.items() if is_queue or (topics[0], 0) in assigned}

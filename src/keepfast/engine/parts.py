@@ -275,6 +275,7 @@ class QueueParts(LoopParts):
             in_flight=self.in_flight,
             committer=self.committer,
             recorder=self.ports.recorder,
+            topic_ids=self.identities.ids,
         )
         return self._deliveries
 

@@ -72,6 +72,7 @@ class Deliveries(Intake):
         in_flight: InFlight,
         committer: Committer,
         recorder: FlightRecorder | None,
+        topic_ids: Mapping[str, str],
     ) -> None:
         super().__init__(source, ownership, lanes, plan, clock, outcomes=outcomes, at_end=at_end)
         self._committer = committer
@@ -80,7 +81,7 @@ class Deliveries(Intake):
         self._recorder = recorder
         self._group = plan.group
         self._condemned: set[tuple[str, int, int]] = set()  # the others are spared
-        self._topic_ids = plan.topic_ids
+        self._topic_ids = topic_ids
         self._capacity = plan.capacity
         self._holds = holds
         self._out = in_flight

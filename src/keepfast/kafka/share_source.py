@@ -55,6 +55,7 @@ class ShareSource(ListeningSource):
         self._connect = connect
         self._sleep = sleep
         self._client: ShareConsumer | None = None
+        self._wanted: list[str] | None = None  # topics to read from the next delivery on
         self._locked: dict[TopicPartition, set[int]] = {}  # handed out and not acknowledged
         self._acquired: list[Message] = []  # and not handed out yet
         self._sent: dict[TopicPartition, Position] = {}  # acknowledged, and not answered yet
@@ -64,7 +65,9 @@ class ShareSource(ListeningSource):
     # -- records -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """See `core.ports.Source`. Raises ConfigError if the client rejects its properties, else SourceError."""
+        """See `core.ports.Source`. While records are not acknowledged, other topics wait for the `poll` after that.
+        Raises ConfigError if the client rejects its properties, else SourceError.
+        """
         self._registered = listener
         try:
             if self._client is None:
@@ -73,8 +76,16 @@ class ShareSource(ListeningSource):
                 self._client.set_acknowledgement_commit_callback(self._on_acknowledged)
         except CLIENT_ERRORS as error:
             raise config_error("share consumer", error) from error
+        self._wanted = list(topics)
+        self._subscribe_if_free()
+
+    def _subscribe_if_free(self) -> None:
+        """Between deliveries only. Raises SourceError."""
+        if self._wanted is None or self._locked or self._sent:
+            return
+        topics, self._wanted = self._wanted, None
         try:
-            self._client.subscribe(list(topics))
+            self._open.subscribe(topics)
         except CLIENT_ERRORS as error:
             raise source_error(f"subscribe to {', '.join(topics)}", error) from error
 
@@ -86,6 +97,7 @@ class ShareSource(ListeningSource):
         if self._locked:
             self.serve(timeout_s)
             return None
+        self._subscribe_if_free()
         try:
             found = list(self._open.poll(timeout_s))
         except CLIENT_ERRORS as error:

@@ -36,6 +36,7 @@ from keepfast.wiring.consumers import AnyCall, ConsumerSpec
 log = get_logger("keepfast.start")
 
 POLL_INTERVAL_S = 15.0
+COUNTER_STOP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,15 @@ def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: 
         log.warning("settings", warning=warning)
     serving = server.enter_context(AppServer(settings, beside_own_health=not blueprint.serves))
     assembly = build(blueprint, made, settings, leave)
-    serving.attach(assembly)
+    if (connection := assembly.letters_connection) is None:
+        serving.attach(assembly)
+    else:
+        from keepfast.desk import UnresolvedCounter
+
+        counter = UnresolvedCounter.of(assembly.threads, connection, settings)
+        serving.attach(assembly, more=counter.families)
+        counter.start()
+        server.callback(counter.stop, COUNTER_STOP_S)
     return assembly, serving.app
 
 

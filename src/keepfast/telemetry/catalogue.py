@@ -110,7 +110,8 @@ UNRESOLVED = Metric(
     name="keepfast.dlq.unresolved",
     kind="gauge",
     help="Dead-lettered records of a topic that are open or being replayed: neither processed after a replay nor"
-    " discarded, failed permanently or archived. Counted every 30 s by the process with partition 0.",
+    " discarded, failed permanently or archived. Counted every 30 s by the process with partition 0, of a"
+    " queue by each.",
     labels=_TOPIC,
 )
 OUTCOMES_LOST = Metric(

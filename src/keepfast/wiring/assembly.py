@@ -29,7 +29,7 @@ from keepfast.engine.hooks import EventHooks, Hook
 from keepfast.engine.lifecycle import Lifecycle, LoopThread, MissedDeadlines
 from keepfast.engine.parts import Ports
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
-from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
+from keepfast.kafka import Connection, KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import mask_with
@@ -145,6 +145,7 @@ class Assembly:
         self.hooks = shared.hooks
         self.timeline = shared.timeline
         self.spool = shared.spool
+        self._settings = shared.settings
         self._recorder = shared.recorder
         self._tracing = shared.tracing
 
@@ -174,6 +175,18 @@ class Assembly:
         except SourceError as error:
             return f"Which one has it is not known: {error}"
         return f"It belongs to {owner}." if owner else f"No member of the group {group} has it now."
+
+    @property
+    def letters_connection(self) -> Connection | None:
+        """How to read the dead letters of these consumers, to count unresolved ones. None if that is turned off, or if
+        there are none that could be read: no consumer, letters of the user's own publisher, a client that the user
+        made, the embedded broker.
+        """
+        admin, plans = self.clients.admin, [thread.loop.plan for thread in self.threads]
+        if admin is None or admin.embedded or not self._settings.desk.count_every_s:
+            return None
+        ours = any(plan.letter_partitions or plan.pattern for plan in plans)
+        return connection_of(self._settings.kafka) if ours else None
 
     def _end(self, left_s: float) -> None:
         until = time.monotonic() + left_s
@@ -287,7 +300,7 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared, observers: Sequence[Observ
         spool=shared.spool if spec.publisher is None else None,
         letter_topic_missing=shared.topics.letters.missing if shared.topics is not None else None,
         topic_ids=admin if cluster.has_topic_ids and plan.lock_s is None else None,
-        discover=shared.topics.discovery.of(spec) if shared.topics is not None and plan.lock_s is None else None,
+        discover=shared.topics.discovery.of(spec) if shared.topics is not None else None,
         ask_ends=admin.ask_ends if admin is not None else None,
         ask_depths=admin.ask_depths if admin is not None else None,
         ask_existing=admin.ask_existing if admin is not None else None,
