@@ -91,6 +91,10 @@ def test_only_what_was_chosen_is_sent(place: Place) -> None:
             b"payments.charge/%s/%d/%s" % (place.source.encode(), message.partition(), message.value()),
         )
     assert place.states() == {"open": 4, "replaying": 6}
+    assert json.loads(place.run("causes", place.dlq, place.source, "--json").stdout)["topics"] == [
+        place.dlq,
+        place.source,
+    ]
     again = place.run("replay", place.dlq, "--cause", "aaaa", "--yes", code=1)
     assert "6: replaying already" in again.stdout
     [entry] = [json.loads(line) for line in place.run("audit", place.dlq, "--json").stdout.splitlines()]
@@ -125,6 +129,8 @@ def test_marks_are_facts_with_who_and_why_and_can_be_taken_back(place: Place) ->
     shown = place.run("show", place.dlq, "1:0").stdout
     assert "permanently-failed by" in shown
     assert "refunded by hand" in shown
+    assert "There are: 1 archived, 1 discarded" in place.run("discard", place.dlq, "--cause", "none", "--yes").stdout
+    place.run("restore", place.dlq, "--state", "discarded", "--dry-run")
     place.run("restore", place.dlq, "--all", "--yes")
     assert place.states() == {"open": 5}
     assert "There are: 5 open." in place.run("list", place.dlq, "--state", "discarded").stdout
@@ -135,7 +141,7 @@ def test_marks_are_facts_with_who_and_why_and_can_be_taken_back(place: Place) ->
 def test_what_is_archived_can_be_purged_and_brought_back(place: Place) -> None:
     place.file(6)
     place.run("archive", place.dlq, "--offsets", "0:0-1", "--yes", "-o", "old.jsonl.gz")
-    assert "2 letters would be deleted" in place.run("purge", place.dlq, "--dry-run").stdout
+    assert "Delete for good: 2 letters. Dry run" in place.run("purge", place.dlq, "--dry-run").stdout
     place.run("purge", place.dlq, "--yes")
     assert place.states() == {"open": 4}
     place.run("restore", place.dlq, "--archive", "old.jsonl.gz", "--yes")

@@ -58,7 +58,7 @@ def served(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> Iterator[S
     tokens = {role: file.add(f"{role}-person", role) for role in roles}
     desk = Desk(connection(kafka.bootstrap), DeskOptions(topics=(letters,), by="test", desk_topic=f"{letters}.desk"))
     try:
-        options = DeskServerOptions(port=0, tokens=file.path)
+        options = DeskServerOptions(port=0, tokens=file.path, command_options=("--brokers", kafka.bootstrap))
         with DeskServer(desk, Processes(), options) as server, ExitStack() as clients:
             yield ServedDesk(desk, server, tokens, letters, clients)
     finally:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -13,6 +16,7 @@ from keepfast.desk_page.tokens import Role
 from keepfast.testing.topics import TopicAdmin
 from tests.desk_page.conftest import ServedDesk
 from tests.support.broker_client import Client
+from tests.support.command import keepfast
 from tests.support.desk_scene import records
 
 SCREENS = ("/", "/records", "/discarded", "/replay", "/runs", "/consumers", "/timeline", "/audit", "/storage")
@@ -61,6 +65,14 @@ def test_a_person_on_call_reads_marks_restores_notes_and_reveals(kafka: TopicAdm
     assert "Oslo" in revealed
     assert page.post("/note", data={"csrf": csrf, "case": case.id, "note": "mine", "back": address}).status_code == 303
     assert "mine" in page.get(address).text
+    # a decision keeps the note of another person, and a note the name of who decided
+    served.desk.acting_as("ada", "page").mark([case.id], "discarded", why="no address")
+    served.desk.acting_as("bob", "page").note(case.id, "asked them")
+    text = html.unescape(page.get(address).text)
+    assert "Marked as discarded by ada: no address" in text
+    assert "asked them" in text
+    served.desk.mark([case.id], "restored")
+    assert "asked them" in page.get(address).text
     # what is needed for the audit
     fail = {"csrf": csrf, "case": case.id, "do": "fail", "back": address}
     assert "needs+a+reason" in page.post("/mark", data=fail).headers["location"]
@@ -102,6 +114,22 @@ def test_each_screen_is_shown_to_each_role_and_offers_what_it_may_do(
     assert ("Put aside" in text) == (role != "viewer")
     assert page.get("/causes/none").status_code == 404
     assert page.get("/message?id=none").status_code == 404
+
+
+def test_the_command_of_each_screen_works_as_copied(kafka: TopicAdmin, served: ServedDesk, tmp_path: Path) -> None:
+    Client(kafka).produce(served.letters, records(8))
+    page = served.page("admin")
+    page.get("/")
+    case, [first, *_] = served.desk.cases().cases[0], served.desk.causes()
+    screens = [*SCREENS, f"/message?id={quote(case.id)}", f"/causes/{first.fingerprint}?show=all&since=2h"]
+    screens += [f"/replay?cause={first.fingerprint}", f"/replay?case={quote(case.id)}", "/discarded?q=it's"]
+    for screen in screens:
+        found = re.search(r'<code id="command">([^<]+)</code>', page.get(screen).text)
+        assert found is not None, screen
+        name, *words = shlex.split(html.unescape(found[1]))
+        done = keepfast(*words, cwd=tmp_path, KEEPFAST_DESK_TOPIC=served.desk.options.desk_topic)
+        missing = screen.startswith("/replay")  # the topic of the records does not exist, and the plan says so
+        assert (name, done.returncode) == ("keepfast", 1 if missing else 0), f"{screen}: {found[1]}: {done.stderr}"
 
 
 def test_nothing_is_read_or_written_without_a_token(kafka: TopicAdmin, served: ServedDesk) -> None:

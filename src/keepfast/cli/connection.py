@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,6 +62,15 @@ def connection_for(target: str | None, brokers: str | None) -> tuple[Connection,
         connection = Connection(brokers=(near.address,), client_id=connection.client_id)
     # The client's own lines on standard error would mix with ours and say less.
     return replace(connection, properties={"log_level": 0, **connection.properties}), settings
+
+
+def reach_options() -> str:
+    """The options with which the running command has found its cluster, for a command that it suggests: each after
+    a space.
+    """
+    given = click.get_current_context().params
+    named = [("--app", given.get("target")), ("--brokers", given.get("brokers"))]
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in named if value)
 
 
 def addresses_of(brokers: str) -> tuple[str, ...]:

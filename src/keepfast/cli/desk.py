@@ -74,7 +74,8 @@ def desk(ctx: click.Context, /, *, target: str | None, brokers: str | None, debu
     with report_errors(debug=debug):
         connection, settings = connection_for(target, brokers)
         trier = None if target is None else SubprocessTrier(target, ",".join(connection.brokers))
-        server, close = desk_server(connection, settings, trier=trier, **options)
+        reach = command_options(target or "", () if target and not brokers else connection.brokers)
+        server, close = desk_server(connection, settings, trier=trier, reach=reach, **options)
         try:
             server.bind()
             click.echo(f"The desk: {server.url}", err=True)
@@ -98,6 +99,7 @@ def desk_server(
     archive: str = "",
     transforms: Sequence[str] = (),
     trier: Trier | None = None,
+    reach: tuple[str, ...] = (),
 ) -> tuple[DeskServer, Callable[[], None]]:
     """The server, not started, and what closes its clients. Raises ConfigError and StartError."""
     require_extra()
@@ -134,10 +136,16 @@ def desk_server(
             archive=archive,
             transforms={name: load_transform(name) for name in transforms},
             trier=trier,
+            command_options=reach,
         ),
         discover=None if named else lambda: letter_topics(made.cluster.names()),
     )
     return server, made.close
+
+
+def command_options(target: str, brokers: Sequence[str]) -> tuple[str, ...]:
+    """The options with which a command reaches the cluster of a desk."""
+    return (*(("--app", target) if target else ()), *(("--brokers", ",".join(brokers)) if brokers else ()))
 
 
 def _own_process(settings: Settings) -> tuple[str, ...]:
@@ -198,16 +206,17 @@ class SubprocessTrier:
 
 
 def desk_beside(
-    connection: Connection, *, urls: Sequence[str], token: str, trier: Trier | None = None
+    connection: Connection, *, urls: Sequence[str], token: str, target: str = "", trier: Trier | None = None
 ) -> AbstractContextManager[DeskServer] | str:
-    """A desk for `dev` and `demo`, on any free port, without stored tokens; or why there is none."""
+    """A desk for `dev` and `demo`, on any free port, without stored tokens; or why there is none. `target`: the app."""
     try:
         require_extra()
     except ConfigError as error:
         return str(error)
     from keepfast.desk_page.server import beside
 
-    return beside(connection, urls=urls, token=token, discover=letter_topics, trier=trier)
+    reach = command_options(target, connection.brokers)
+    return beside(connection, urls=urls, token=token, discover=letter_topics, trier=trier, command_options=reach)
 
 
 @desk.group(short_help="Make, list and remove tokens.")

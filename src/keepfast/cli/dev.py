@@ -127,7 +127,8 @@ def _start_desk(stack: ExitStack, dev_env: DevEnvironment, target: str, token: s
     dev_env.create_desk_topics()
     connection = Connection(brokers=(dev_env.address,), properties={"log_level": 0})
     trier = SubprocessTrier(target, dev_env.address, KAFKA_BROKERS=dev_env.address)
-    made = desk_beside(connection, urls=[f"http://127.0.0.1:{dev_env.health_port}"], token=token, trier=trier)
+    url = f"http://127.0.0.1:{dev_env.health_port}"
+    made = desk_beside(connection, urls=[url], token=token, target=target, trier=trier)
     if isinstance(made, str):
         click.echo(f"Without the desk: {made}", err=True)
         return

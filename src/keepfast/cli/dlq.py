@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from keepfast.cli import dlq_view as view
-from keepfast.cli.connection import connection_options, exit_on_interrupt, settings_for
+from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options, settings_for
 from keepfast.cli.dlq_marks import archive, discard, export, fail, purge, restore
-from keepfast.cli.dlq_options import OffsetsOption, filter_of, filter_options, open_desk
+from keepfast.cli.dlq_options import OffsetsOption, filter_of, filter_options, open_desk, print_empty, topics_argument
 from keepfast.cli.dlq_replay import cancel, edit, pause, replay, resume
 from keepfast.cli.dlq_try import try_letter
 from keepfast.cli.errors import report_errors
@@ -49,12 +49,12 @@ for command in (try_letter, replay, edit, resume, pause, cancel, discard, fail, 
 
 
 @dlq.command(short_help="List why records failed, one line per cause.")
-@click.argument("topic", required=False)
+@topics_argument
 @connection_options
 @filter_options
 @json_option
 def causes(
-    topic: str | None, target: str | None, brokers: str | None, *, debug: bool, as_json: bool, **filters: Any
+    topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, as_json: bool, **filters: Any
 ) -> None:
     """List why records were dead-lettered: one line per cause, those with most open cases first.
 
@@ -62,7 +62,7 @@ def causes(
     shown without quoted text and numbers. Closed cases count too; --state open leaves them out.
     """
     where = filter_of(filters)
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         found, summary = desk.causes(where), desk.summary(where)
         if as_json:
             states = {str(state): count for state, count in summary.counts.items()}
@@ -72,26 +72,28 @@ def causes(
         names = ", ".join(desk.options.topics)
         click.echo(click.style(f"{names}: {view.headline(summary, desk.now_ms())}", bold=True))
         if not found:
-            _print_empty(desk)
+            print_empty(desk)
             return
         rows = [view.cause_row(cause) for cause in found]
         console().print(table(view.CAUSE_COLUMNS, rows, right=[0, 1], whole=[2]))
         first = found[0]
         sample = f"{first.sample.topic} {first.sample.name}"
-        click.echo(f"\nA letter of the first cause: keepfast dlq show {sample}", err=True)
+        click.echo(f"\nA letter of the first cause: keepfast dlq show {sample}{reach_options()}", err=True)
         if first.unresolved:
-            command = f"keepfast dlq replay {first.sample.topic} --cause {first.fingerprint[:6]} --dry-run"
+            command = (
+                f"keepfast dlq replay {first.sample.topic} --cause {first.fingerprint[:6]} --dry-run{reach_options()}"
+            )
             click.echo(f"Its replay, as a dry run:    {command}", err=True)
 
 
 @dlq.command(name="list", short_help="List cases, one line each.")
-@click.argument("topic", required=False)
+@topics_argument
 @connection_options
 @filter_options
 @click.option("--limit", type=click.IntRange(0), default=CASES_SHOWN, show_default=True, help="0 is all.")
 @json_option
 def list_cases(
-    topic: str | None,
+    topics: tuple[str, ...],
     target: str | None,
     brokers: str | None,
     *,
@@ -105,7 +107,7 @@ def list_cases(
     A case is one record of one consumer group, however often it failed; LETTER is the place of its last letter.
     """
     where = filter_of(filters)
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         page = desk.cases(where, size=limit or -1)
         if as_json:
             for case in page.cases:
@@ -113,20 +115,9 @@ def list_cases(
         elif page.cases:
             console().print(table(view.CASE_COLUMNS, list(map(view.case_row, page.cases)), whole=[0, 1, 3]))
         else:
-            _print_empty(desk)
+            print_empty(desk)
         if page.total > len(page.cases):
             click.echo(f"The last {len(page.cases):,} of {page.total:,}. --limit 0 shows all.", err=True)
-
-
-def _print_empty(desk: Desk) -> None:
-    """Nothing matches: say whether that is because of the filter."""
-    names, counts = ", ".join(desk.options.topics), desk.summary().counts
-    if not counts:
-        click.echo(f"{names} has no letters.")
-        return
-    there = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-    click.echo(f"No letter in {names} matches. There are: {there}.")
-    click.echo(f"To list them: keepfast dlq list {desk.options.topics[0]} --state {min(counts)}", err=True)
 
 
 def _decoded(stored: StoredLetter, target: str | None) -> bytes | None:
@@ -162,7 +153,7 @@ def show(
     """
     if letter.end != letter.start + 1:
         raise click.UsageError("Name one letter: PARTITION:OFFSET.")
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk((topic,), target, brokers) as desk:
         place = RecordPlace(topic, letter.partition, letter.start)
         stored = _read_one(desk, place, reveal=reveal)
         history, value = desk.case_at(place), _decoded(stored, target)
@@ -193,12 +184,12 @@ def _read_one(desk: Desk, place: RecordPlace, *, reveal: bool) -> StoredLetter:
 
 
 @dlq.command(short_help="List replay runs and their results.")
-@click.argument("topic", required=False)
+@topics_argument
 @connection_options
 @json_option
-def runs(topic: str | None, target: str | None, brokers: str | None, *, debug: bool, as_json: bool) -> None:
+def runs(topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, as_json: bool) -> None:
     """List replay runs: how many records each has sent, and what became of them."""
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         found = [(run, desk.index.succeeded(run.run), desk.index.failed_again(run.run)) for run in desk.runs()]
         if as_json:
             for one in found:
@@ -211,15 +202,15 @@ def runs(topic: str | None, target: str | None, brokers: str | None, *, debug: b
 
 
 @dlq.command(short_help="List who did what.")
-@click.argument("topic", required=False)
+@topics_argument
 @connection_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @json_option
 def audit(
-    topic: str | None, target: str | None, brokers: str | None, *, debug: bool, limit: int, as_json: bool
+    topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, limit: int, as_json: bool
 ) -> None:
     """List what was done at the desk, by whom and why: the latest first. Names of the command line are unverified."""
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers, refresh=False) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers, refresh=False) as desk:
         found = desk.audit(limit)
         if as_json:
             for entry in found:

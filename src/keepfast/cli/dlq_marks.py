@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from keepfast.cli import dlq_view as view
-from keepfast.cli.connection import connection_options, exit_on_interrupt
-from keepfast.cli.dlq_options import filter_of, filter_options, open_desk
+from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options
+from keepfast.cli.dlq_options import filter_of, filter_options, open_desk, print_empty, selection_of, topics_argument
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import confirmed
 from keepfast.desk import CaseFilter, CaseState, Desk, MarkKind, archives
@@ -31,7 +32,7 @@ def _options(command: Any) -> Any:
         all_option,
         filter_options,
         connection_options,
-        click.argument("topic", required=False),
+        topics_argument,
     ):
         command = option(command)
     return command
@@ -39,19 +40,19 @@ def _options(command: Any) -> Any:
 
 @click.command(short_help="Mark cases as discarded.")
 @_options
-def discard(topic: str | None, target: str | None, brokers: str | None, *, debug: bool, **options: Any) -> None:
+def discard(topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, **options: Any) -> None:
     """Mark open cases as discarded: nothing is to be done about them. `restore` takes it back.
 
     \b
       keepfast dlq discard orders.payment.dlq --cause 77c0 --why "test data"
     """
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         _mark(desk, "discarded", "Discard", (CaseState.OPEN,), options)
 
 
 @click.command(short_help="Mark cases as permanently failed.")
 @_options
-def fail(topic: str | None, target: str | None, brokers: str | None, *, debug: bool, **options: Any) -> None:
+def fail(topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, **options: Any) -> None:
     """Mark open cases as permanently failed, with who and why in the audit. Needs --why; `restore` takes it back.
 
     \b
@@ -59,7 +60,7 @@ def fail(topic: str | None, target: str | None, brokers: str | None, *, debug: b
     """
     if not options["why"]:
         raise click.UsageError("Marking as permanently failed needs a reason: --why.")
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         _mark(desk, "permanently-failed", "Mark as permanently failed", (CaseState.OPEN,), options)
 
 
@@ -67,47 +68,43 @@ def fail(topic: str | None, target: str | None, brokers: str | None, *, debug: b
 @_options
 @click.option("--archive", "url", metavar="URL", help="Bring back what is in this archive, also if it was purged.")
 def restore(
-    topic: str | None, target: str | None, brokers: str | None, *, debug: bool, url: str | None, **options: Any
+    topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, url: str | None, **options: Any
 ) -> None:
     """Open discarded, permanently failed and archived cases again.
 
     With --archive, letters of an archive that are not in the dead-letter topic any more are written to it again.
     """
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         if url is None:
             _mark(desk, "restored", "Restore", CLOSED, options)
         else:
-            _restore_archive(desk, url, yes=options["yes"], why=options["why"])
+            _restore_archive(desk, url, options)
 
 
-def _mark(desk: Desk, kind: MarkKind, verb: str, states: tuple[CaseState, ...], options: dict[str, Any]) -> int:
+def _mark(desk: Desk, kind: MarkKind, verb: str, states: tuple[CaseState, ...], options: dict[str, Any]) -> None:
     where = _selected(options, states)
     cases = [case.id for case in desk.index.selected(desk.own(where))]
-    if not _agreed(verb, len(cases), options):
-        return 0
-    count = desk.mark(cases, kind, why=options["why"])
-    click.echo(f"{verb}: {_cases(count)}. `keepfast dlq audit` lists who did what.")
-    return count
+    if not cases:
+        print_empty(desk)
+    elif _agreed(verb, _cases(len(cases)), options):
+        count = desk.mark(cases, kind, why=options["why"])
+        click.echo(f"{verb}: {_cases(count)}.")
+        topics = " ".join(desk.options.topics)
+        click.echo(f"Who did what: keepfast dlq audit {topics}{reach_options()}", err=True)
 
 
 def _selected(options: dict[str, Any], states: tuple[CaseState, ...]) -> CaseFilter:
-    from dataclasses import replace
-
-    where = filter_of(options)
-    if options["everything"] != where.is_everything:
-        raise click.UsageError("Select cases with --cause, --offsets, --error-type, …, or use --all without filters.")
+    """Those of the options, in these states unless they name others."""
+    where = selection_of(options, everything=options["everything"])
     return replace(where, states=where.states or frozenset(states))
 
 
-def _agreed(verb: str, count: int, options: dict[str, Any]) -> bool:
-    """Says how many; asks unless --yes. Exits if the answer is no."""
-    if not count:
-        click.echo("No case matches.")
-        return False
+def _agreed(verb: str, what: str, options: dict[str, Any]) -> bool:
+    """Says what is changed; asks unless --yes. Exits if the answer is no."""
     if options["dry_run"]:
-        click.echo(f"{verb}: {_cases(count)}. Dry run: nothing was changed.")
+        click.echo(f"{verb}: {what}. Dry run: nothing was changed.")
         return False
-    if not options["yes"] and not confirmed(f"{verb}: {_cases(count)}?"):
+    if not options["yes"] and not confirmed(f"{verb}: {what}?"):
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
     return True
@@ -118,7 +115,7 @@ def _cases(count: int) -> str:
 
 
 @click.command(short_help="Write letters as JSON lines.")
-@click.argument("topic", required=False)
+@topics_argument
 @connection_options
 @filter_options
 @click.option("--reveal", is_flag=True, help="With key, value and headers (base64). This is audited.")
@@ -126,7 +123,7 @@ def _cases(count: int) -> str:
     "--output", "-o", metavar="URL", default="-", help="A file or fsspec URL, `.gz` compresses; - is standard output."
 )
 def export(
-    topic: str | None,
+    topics: tuple[str, ...],
     target: str | None,
     brokers: str | None,
     *,
@@ -136,7 +133,7 @@ def export(
     **filters: Any,
 ) -> None:
     """Write letters as JSON lines, masked unless --reveal. Nothing is marked."""
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         where = desk.own(filter_of(filters))
         if reveal:
             desk.note_action("export", count=desk.cases(where, size=1).total, what=output)
@@ -152,64 +149,53 @@ def export(
 @_options
 @click.option("--output", "-o", metavar="URL", required=True, help="A file or fsspec URL ending in .jsonl.gz.")
 def archive(
-    topic: str | None, target: str | None, brokers: str | None, *, debug: bool, output: str, **options: Any
+    topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, output: str, **options: Any
 ) -> None:
     """Write open cases, with their bytes, to a gzipped file of JSON lines, and mark them as archived.
 
     `purge` may then delete their letters; `restore --archive URL` brings them back.
     """
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         cases = list(desk.index.selected(desk.own(_selected(options, (CaseState.OPEN,)))))
-        if not _agreed("Archive", len(cases), options):
-            return
-        count = archives.archive(desk, cases, output, why=options["why"])
-        click.echo(f"Archived {_cases(count)} to {output}.")
+        if not cases:
+            print_empty(desk)
+        elif _agreed("Archive", _cases(len(cases)), options):
+            count = archives.archive(desk, cases, output, why=options["why"])
+            click.echo(f"Archived {_cases(count)} to {output}.")
 
 
-def _restore_archive(desk: Desk, url: str, *, yes: bool, why: str) -> None:
+def _restore_archive(desk: Desk, url: str, options: dict[str, Any]) -> None:
     found = archives.LetterArchive(desk, url)
-    if not yes and not confirmed(
-        f"Restore {_cases(found.cases)}, writing {found.gone:,} letters to their topic again?"
-    ):
-        raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
-    count = found.restore(why=why)
-    click.echo(f"Restored {_cases(count)} from {url}; {found.gone:,} letters were written again.")
+    if _agreed("Restore", f"{_cases(found.cases)}, writing {found.gone:,} letters to their topic again", options):
+        count = found.restore(why=options["why"])
+        click.echo(f"Restored {_cases(count)} from {url}; {found.gone:,} letters were written again.")
 
 
 @click.command(short_help="Delete letters of resolved cases for good.")
-@click.argument("topic", required=False)
+@topics_argument
 @connection_options
 @click.option("--discarded", is_flag=True, help="Also those of discarded and permanently failed cases.")
 @dry_run_option
 @yes_option
 def purge(
-    topic: str | None,
+    topics: tuple[str, ...],
     target: str | None,
     brokers: str | None,
     *,
     debug: bool,
     discarded: bool,
-    dry_run: bool,
-    yes: bool,
+    **options: Any,
 ) -> None:
     """Delete letters of resolved and archived cases: of each partition all before the first of another case.
 
     Dead-letter topics have no retention time, so they grow until this is done. Facts about cases without letters are
     deleted, too; the audit stays.
     """
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         states = (*PURGED, *(CLOSED if discarded else ()))
-        count = 0
-        for name in desk.options.topics:
-            spans = desk.cluster.spans(name)
-            count += sum(end - spans[partition][0] for partition, end in desk.purgeable(name, states).items())
+        count = sum(desk.purgeable_letters(name, states) for name in desk.options.topics)
         if not count:
             click.echo("Nothing can be purged.")
-            return
-        if dry_run:
-            click.echo(f"{count:,} letters would be deleted for good. Dry run: nothing was deleted.")
-            return
-        if not yes and not confirmed(f"Delete {count:,} letters for good?"):
-            raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
-        done = desk.purge(states)
-        click.echo(f"Deleted {sum(done.values()):,} letters.")
+        elif _agreed("Delete for good", f"{count:,} letter{'s' * (count != 1)}", options):
+            done = desk.purge(states)
+            click.echo(f"Deleted {sum(done.values()):,} letters.")

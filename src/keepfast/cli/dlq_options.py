@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +19,13 @@ from keepfast.cli.connection import (
     connection_for,
     dev_app,
     missing_topic,
+    reach_options,
 )
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, StartError
-from keepfast.deadletters import checked
 from keepfast.deadletters.spool.places import reader_at, scheme_of, shown
 from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, DeskSpool, default_index_dir
-from keepfast.desk.case_filter import Offsets
+from keepfast.desk.case_filter import Offsets, moment_ms
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
 from keepfast.wiring.topic_discovery import with_matched_topics
@@ -35,9 +34,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 HINT = "`keepfast dlq causes --app MODULE:APP` finds the topics of an app."
 
-_AGO = re.compile(r"(?P<count>\d{1,6})(?P<unit>[smhdw])", re.ASCII)
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MANY = 5_000
+
+
+topics_argument = click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+"""Dead-letter topics; without any, those of --app."""
 
 
 class Moment(click.ParamType[int]):
@@ -48,10 +49,7 @@ class Moment(click.ParamType[int]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        ago = _AGO.fullmatch(str(value))
-        if ago is not None:
-            return max(0, round((time.time() - int(ago["count"]) * _UNITS_S[ago["unit"]]) * 1000))
-        at_ms = checked.instant_ms(str(value))
+        at_ms = moment_ms(str(value), round(time.time() * 1000))
         if at_ms is None:
             self.fail(f"{value!r} is not a time; write 30m, 2h or 7d (ago), or 2024-01-31T12:00 (UTC)", param, ctx)
         return at_ms
@@ -123,24 +121,38 @@ def filter_of(filters: dict[str, Any]) -> CaseFilter:
     )
 
 
-@contextmanager
-def open_desk(topic: str | None, target: str | None, brokers: str | None, *, refresh: bool = True) -> Iterator[Desk]:
-    """Connect, determine the topics, and read what is new. Without a topic and an app, it is the app of the `keepfast
-    dev` of this directory. Raises ConfigError, LoadError or StartError.
+def selection_of(filters: dict[str, Any], *, everything: bool) -> CaseFilter:
+    """The filter of a command that changes something: it selects by some option, or everything if that was asked for.
+    Raises UsageError.
     """
-    if topic is None and target is None and brokers is None:
+    where = filter_of(filters)
+    if everything and not where.is_everything:
+        raise click.UsageError("--all excludes filters: omit the filters, or omit --all.")
+    if not everything and where.is_everything and not where.states:
+        raise click.UsageError("Select cases with --cause, --error-type, --offsets, …, or use --all.")
+    return where
+
+
+@contextmanager
+def open_desk(
+    topics: tuple[str, ...], target: str | None, brokers: str | None, *, refresh: bool = True
+) -> Iterator[Desk]:
+    """Connect, determine the topics if none are named, and read what is new. Without a topic and an app, it is the app
+    of the `keepfast dev` of this directory. Raises ConfigError, LoadError or StartError.
+    """
+    if not topics and target is None and brokers is None:
         target = dev_app()
     connection, settings = connection_for(target, brokers)
     admin = connect(connection)
     with as_start_error():
-        if topic is None:
+        if not topics:
             settings = with_matched_topics(settings, lambda: admin.names(CONNECT_TIMEOUT_S))
         letters = {letter for own in settings.consumers.values() for letter in own.dead_letter_topics.values()}
-        topics = (topic,) if topic is not None else tuple(sorted(letters))
-        if not topics:
+        chosen = topics or tuple(sorted(letters))
+        if not chosen:
             raise ConfigError("Name the dead-letter topic, or the app with --app MODULE:APP.")
         options = DeskOptions(
-            topics=topics,
+            topics=chosen,
             by=acting_user(),
             desk_topic=settings.desk.topic,
             replay_limit=settings.desk.replay_limit,
@@ -180,6 +192,18 @@ def _refresh(desk: Desk) -> None:
     if found.missing and len(found.missing) == len(desk.options.topics) and not desk.summary().counts:
         raise StartError(missing_topic(found.missing[0], desk.cluster.names(), HINT))
     desk.infer_outcomes()
+
+
+def print_empty(desk: Desk) -> None:
+    """Nothing matches: say whether that is because of the filter, and what there is."""
+    names, counts = ", ".join(desk.options.topics), desk.summary().counts
+    if not counts:
+        click.echo(f"{names} has no letters.")
+        return
+    there = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+    click.echo(f"No letter in {names} matches. There are: {there}.")
+    topics = " ".join(desk.options.topics)
+    click.echo(f"To list them: keepfast dlq list {topics} --state {min(counts)}{reach_options()}", err=True)
 
 
 def acting_user() -> str:

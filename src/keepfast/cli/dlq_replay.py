@@ -6,6 +6,7 @@ import importlib
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,8 +17,8 @@ from typing import Any, Literal, cast
 import click
 
 from keepfast.cli import dlq_view as view
-from keepfast.cli.connection import connection_options, exit_on_interrupt
-from keepfast.cli.dlq_options import OffsetsOption, filter_of, filter_options, open_desk
+from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options
+from keepfast.cli.dlq_options import OffsetsOption, filter_options, open_desk, selection_of, topics_argument
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress, confirmed
 from keepfast.core.errors import ConfigError, KeepfastError
@@ -75,7 +76,7 @@ def _policy_options(command: Any) -> Any:
 
 
 @click.command(short_help="Send records back, in order and once.")
-@click.argument("topic", required=False)
+@topics_argument
 @connection_options
 @filter_options
 @click.option("--all", "everything", is_flag=True, help="All open cases.")
@@ -92,7 +93,7 @@ def _policy_options(command: Any) -> Any:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the plan, or the run.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def replay(
-    topic: str | None,
+    topics: tuple[str, ...],
     target: str | None,
     brokers: str | None,
     *,
@@ -132,8 +133,8 @@ def replay(
     Exit codes: 0 all planned records are sent (with --wait: and processed), 1 not all (the output says what is left),
     2 usage, 3 broker or topic missing, 130 stopped by a signal (the output says how to continue).
     """
-    where = _selection(filters, everything=everything)
-    with report_errors(debug=debug), open_desk(topic, target, brokers) as desk:
+    where = selection_of(filters, everything=everything)
+    with report_errors(debug=debug), open_desk(topics, target, brokers) as desk:
         policy = ReplayPolicy(
             to=to,
             topic=other,
@@ -151,16 +152,6 @@ def replay(
             desk, where, policy, function, why, reveal=reveal, wait=wait, dry_run=dry_run, json_=as_json, yes=yes
         )
     sys.exit(code)
-
-
-def _selection(filters: dict[str, Any], *, everything: bool) -> CaseFilter:
-    """The cases to replay: some filter, or all of them if that was asked for. Raises UsageError."""
-    where = filter_of(filters)
-    if everything and not where.is_everything:
-        raise click.UsageError("--all excludes filters: omit the filters, or omit --all.")
-    if not everything and where.is_everything and not where.states:
-        raise click.UsageError("Select cases with --cause, --error-type, --offsets, …, or use --all.")
-    return where
 
 
 def _replay(
@@ -235,14 +226,12 @@ def _run(desk: Desk, fact: RunFact, transform: Transform | None, *, wait: bool, 
 _WAITING = {
     "paused": "Paused; `keepfast dlq resume RUN` continues.",
     "canary": "Waiting until the first records are processed.",
-    "consumers": "The desk's topic is new: waiting until running consumers have noticed it (35 s, once).",
+    "consumers": "The desk's topic is new: waiting until running consumers have noticed it (40 s at most, once).",
 }
 
 
 def _wait_for_results(desk: Desk, fact: RunFact, stopped: Callable[[], bool]) -> None:
     """Until no case of the run is being replayed."""
-    import time
-
     progress = Progress(fact.sent, done="processed")
     while not stopped():
         desk.refresh()
@@ -266,7 +255,7 @@ def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, j
         click.echo(f"Replayed {_records(fact.sent)}; all are confirmed. Run {fact.run}.")
         click.echo(f"So far {succeeded:,} processed, {failed:,} failed again, {waiting:,} under way.")
         if waiting and not wait:
-            click.echo(f"To follow them: keepfast dlq runs {fact.topic}", err=True)
+            click.echo(f"To follow them: keepfast dlq runs {fact.topic}{reach_options()}", err=True)
     else:
         click.echo(f"{fact.status.capitalize()}: {fact.sent:,} of {fact.total:,} records are sent.", err=True)
         click.echo(f"Reason: {clean_text(fact.why)}", err=True)
@@ -282,7 +271,7 @@ def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, j
 
 
 def _resume_command(fact: RunFact) -> str:
-    return f"keepfast dlq resume {fact.run} {fact.topic}"
+    return f"keepfast dlq resume {fact.run} {fact.topic}{reach_options()}"
 
 
 def plan_fields(plan: ReplayPlan) -> dict[str, Any]:
@@ -389,7 +378,7 @@ def edit(
     \b
       keepfast dlq edit orders.payment.dlq 3:17 --value-file repaired.json --why "currency was missing"
     """
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk((topic,), target, brokers) as desk:
         place = RecordPlace(topic, letter.partition, letter.start)
         stored, history = desk.reveal(place), desk.case_at(place)
         if stored is None or history is None:
@@ -429,7 +418,7 @@ def resume(
     run: str, topic: str | None, target: str | None, brokers: str | None, *, debug: bool, transform: str, wait: bool
 ) -> None:
     """Continue a run that was stopped, paused or killed. What is sent is not sent again."""
-    with report_errors(debug=debug), open_desk(topic or _topic_of(run, target, brokers), target, brokers) as desk:
+    with report_errors(debug=debug), open_desk((topic or _topic_of(run, target, brokers),), target, brokers) as desk:
         known = desk.index.run(run)
         if known is not None and known.status == "paused":
             desk.order(run, "resume")
@@ -467,14 +456,14 @@ def _order(
 ) -> None:
     with report_errors(debug=debug), exit_on_interrupt():
         topic = topic or _topic_of(run, target, brokers)
-        with open_desk(topic, target, brokers, refresh=False) as desk:
+        with open_desk((topic,), target, brokers, refresh=False) as desk:
             desk.order(run, kind)
             click.echo(f"Asked the run {run} to {kind}.")
 
 
 def _topic_of(run: str, target: str | None, brokers: str | None) -> str:
     """The dead-letter topic of a run, from the desk's topic."""
-    with open_desk("", target, brokers, refresh=False) as desk:
+    with open_desk(("",), target, brokers, refresh=False) as desk:
         desk.refresh_facts()
         fact = desk.index.run(run)
     if fact is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keepfast.cli.connection import connection_options, exit_on_interrupt
+from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options
 from keepfast.cli.dlq_options import OffsetsOption, open_desk
 from keepfast.cli.dlq_view import text_of
 from keepfast.cli.errors import report_errors
@@ -83,7 +83,7 @@ def try_letter(
     if letter.end != letter.start + 1:
         raise click.UsageError("Name one letter: PARTITION:OFFSET.")
     place = RecordPlace(topic, letter.partition, letter.start)
-    with report_errors(debug=debug), exit_on_interrupt(), open_desk(topic, target, brokers) as desk:
+    with report_errors(debug=debug), exit_on_interrupt(), open_desk((topic,), target, brokers) as desk:
         acting = desk if by is None else desk.acting_as(by, "page")
         trial = LetterTrial(acting, place, target, consumer)
         if not _agreed(trial, dry_run=dry_run, as_json=as_json, yes=yes):
@@ -170,7 +170,7 @@ class LetterTrial:
         click.echo(f"Nothing was sent or committed.{rolled_back}")
         if report.outcome == "succeeded":
             place = self._stored.place
-            again = f"keepfast dlq replay {place.topic} --offsets {self._stored.name} --dry-run"
+            again = f"keepfast dlq replay {place.topic} --offsets {self._stored.name} --dry-run{reach_options()}"
             click.echo(f"To send it back: {again}", err=True)
 
 

@@ -92,7 +92,7 @@ def replay_from(
     with report_errors(debug=debug):
         connection, settings = connection_for(target, brokers)
         settings = replace(settings, kafka=replace(settings.kafka, brokers=tuple(connection.brokers)))
-        with open_desk("", target, brokers, refresh=False) as desk, as_start_error():
+        with open_desk(("",), target, brokers, refresh=False) as desk, as_start_error():
             plan = TravelPlanner(desk, settings, consumer).plan(reprocess=reprocess, **chosen)
             code = _execute(desk, target, settings, plan, why, dry_run=dry_run, as_json=as_json, yes=yes)
     sys.exit(code)

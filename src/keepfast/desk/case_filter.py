@@ -9,10 +9,22 @@ from dataclasses import dataclass
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import SPOOL_NAME, SPOOL_PARTITION, RecordPlace
-from keepfast.deadletters.checked import iso
+from keepfast.deadletters.checked import instant_ms, iso
 from keepfast.desk.cases import CaseState
 
 _OFFSETS = re.compile(r"(?P<partition>\d{1,9}|spool):(?P<low>\d{1,18})(?P<range>-(?P<high>\d{1,18})?)?", re.ASCII)
+
+
+_AGO = re.compile(r"(?P<count>\d{1,6})(?P<unit>[smhdw])", re.ASCII)
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def moment_ms(text: str, now_ms: int) -> int | None:
+    """`90m`: so long ago; else an ISO time, in UTC unless it says otherwise; None if it is neither."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return max(0, now_ms - int(ago["count"]) * _UNITS_MS[ago["unit"]])
+    return instant_ms(text.strip())
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,8 @@ class Desk:
     # -- acting
 
     def mark(self, cases: Collection[str], kind: MarkKind, *, why: str = "", note: str = "", url: str = "") -> int:
-        """Mark these cases, and note it in the audit. Returns how many were marked: those that can be.
+        """Mark these cases, and note it in the audit. Returns how many were marked: those that can be. Without `note`,
+        a case keeps the one it has.
 
         Only open cases can be discarded, archived or marked as permanently failed, and only marked ones restored.
         Raises KeepfastError if a reason is missing for `permanently-failed`.
@@ -206,10 +207,9 @@ class Desk:
         states, at_ms = self.index.states(cases), self.now_ms()
         allowed = _MARKABLE if kind != "restored" else _RESTORABLE
         chosen = [case for case in cases if states.get(case) in allowed]
-        marks = [
-            Mark(case=case, kind=kind, by=self.options.by, at_ms=at_ms, why=why, note=note, url=url) for case in chosen
-        ]
-        self.write_facts(marks)
+        notes = {} if note else self.index.notes()
+        mark = Mark(case="", kind=kind, by=self.options.by, at_ms=at_ms, why=why, note=note, url=url)
+        self.write_facts([replace(mark, case=case, note=notes.get(case, note)) for case in chosen])
         self.note_action(
             _ACTIONS[kind], count=len(chosen), why=why, what=_some(chosen), details={"url": url} if url else {}
         )
@@ -221,12 +221,8 @@ class Desk:
         found = self.index.history(case)
         if found is None:
             raise KeepfastError(f"There is no case {case}.")
-        before = found.mark
-        kind: MarkKind = before.kind if before is not None else "restored"
-        mark = Mark(case=case, kind=kind, by=self.options.by, at_ms=self.now_ms(), note=text)
-        if before is not None:
-            mark = replace(mark, why=before.why, url=before.url)
-        self.write_facts([mark])
+        new = Mark(case=case, kind="restored", by=self.options.by, at_ms=self.now_ms(), note=text)
+        self.write_facts([new if found.mark is None else replace(found.mark, note=text)])
         self.note_action("note", count=1, what=case)
         self.refresh_facts()
 
@@ -291,6 +287,11 @@ class Desk:
         firsts = self.index.first_letters(topic, [state for state in CaseState if state not in states])
         ends = {partition: firsts.get(partition, high) for partition, (_, high) in spans.items()}
         return {partition: end for partition, end in ends.items() if end > spans[partition][0]}
+
+    def purgeable_letters(self, topic: str, states: Collection[CaseState] = PURGED) -> int:
+        """How many letters that is."""
+        spans = self.cluster.spans(topic)
+        return sum(end - spans[partition][0] for partition, end in self.purgeable(topic, states).items())
 
     def ensure_topics(self) -> bool:
         """Create the desk's topic and the audit topic where they are missing. Whether the first was created now."""
@@ -514,6 +515,11 @@ class Desk:
                 count = self._partitions_of(case.topic) or 1
                 self.cluster.create(topic, partitions=count, config={"retention.ms": str(KEPT_S * 1000)})
                 known.update(self.cluster.topics([topic]))
+
+    def topics_of(self, where: CaseFilter) -> list[str]:
+        """The dead-letter topics that have selected cases."""
+        every = sorted(self.own(where).dlqs)
+        return [dlq for dlq in every if self.cases(replace(where, dlqs=frozenset({dlq})), size=1).total]
 
     def own(self, where: CaseFilter) -> CaseFilter:
         """The filter for the topics of this desk, unless it names some."""

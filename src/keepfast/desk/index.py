@@ -143,6 +143,12 @@ class Index:
             found.update((name, _STATES[state]) for name, state in rows)
         return found
 
+    def notes(self) -> dict[str, str]:
+        """The notes that people left, by case."""
+        return dict(
+            self._rows("SELECT c.name, m.note FROM marks m JOIN cases c ON c.id = m.case_id WHERE m.note != ''")
+        )
+
     def sent_by(self, run: str) -> dict[str, Sent]:
         """The cases that a run has sent."""
         rows = self._rows(

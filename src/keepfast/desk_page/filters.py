@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.case_filter import CaseFilter, moment_ms
 from keepfast.desk.cases import CaseState
 
-_SPAN: Final = re.compile(r"(?P<n>\d{1,6})(?P<unit>[smhd])", re.ASCII)
-_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 SETS: Final[dict[str, str]] = {
     "dlq": "dlqs",
     "topic": "topics",
@@ -46,23 +42,10 @@ def filter_of(given: Mapping[str, str], now_ms: int, *, show: str = "all") -> Ca
     return CaseFilter(
         **sets,
         text=given.get("q", "").strip()[:MAX_TEXT],
-        since_ms=time_of(given.get("since", ""), now_ms),
-        until_ms=time_of(given.get("until", ""), now_ms),
+        since_ms=moment_ms(given.get("since", ""), now_ms),
+        until_ms=moment_ms(given.get("until", ""), now_ms),
         states=VIEWS.get(given.get("show", show), VIEWS["all"]),
     )
-
-
-def time_of(text: str, now_ms: int) -> int | None:
-    """`90m`: so long ago; else an ISO time, in UTC unless it says otherwise; None if it is neither."""
-    text = text.strip()
-    found = _SPAN.fullmatch(text)
-    if found is not None:
-        return now_ms - int(found["n"]) * _UNIT_MS[found["unit"]]
-    try:
-        at = datetime.fromisoformat(text)
-        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def frozen_at(where: CaseFilter, seen_ms: int) -> CaseFilter:

@@ -12,11 +12,12 @@ from starlette.responses import Response
 from keepfast.core.errors import KeepfastError, SourceError
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import Case, CaseHistory
+from keepfast.desk.facts import Mark
 from keepfast.desk.letters import StoredLetter
 from keepfast.desk.masking import frames, masked_text
 from keepfast.desk.plan import LaterRecords, later_of
 from keepfast.desk.trials import TrialReport
-from keepfast.desk_page import commands
+from keepfast.desk_page.commands import message_path
 from keepfast.desk_page.payloads import MAX_SHOWN, frames_of, headers_of, payload_of
 from keepfast.desk_page.screens import DeskBackend, Screens, local, redirect
 from keepfast.desk_page.tokens import DeskUser
@@ -69,7 +70,7 @@ class RecordScreen:
         try:
             run = self._backend.replays.edit(history.case, value, user.name, why=str(form.get("why", ""))[:1_000])
         except KeepfastError as error:
-            return redirect(commands.message_path(history.case.id), refused=str(error))
+            return redirect(message_path(history.case.id), refused=str(error))
         return redirect(f"/runs/{run}", done="edited")
 
     def note(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
@@ -94,7 +95,7 @@ class RecordScreen:
         report: TrialReport | None = None,
         problem: str = "",
     ) -> Response:
-        letter = stored.letter if stored is not None else None
+        letter, known = stored.letter if stored is not None else None, self._screens.commands
         return self._screens.render(
             request,
             "message.html",
@@ -116,7 +117,7 @@ class RecordScreen:
             can_try=self._backend.trier is not None and letter is not None,
             report=report,
             problem=problem,
-            command=(commands.show if report is None else commands.try_letter)(history.case.letter),
+            command=(known.show if report is None else known.try_letter)(history.case.letter),
         )
 
     def _same_key(self, case: Case) -> list[Any]:
@@ -174,17 +175,15 @@ def events_of(history: CaseHistory) -> list[HistoryEvent]:
     ]
     mark = history.mark
     if mark is not None:
-        why = f": {mark.why}" if mark.why else ""
-        events.append(
-            HistoryEvent(
-                mark.at_ms,
-                "warn",
-                f"Marked {mark.kind} by {mark.by}{why}"
-                if mark.kind != "restored" or mark.why
-                else f"Note or restore by {mark.by}",
-            )
-        )
+        events.append(HistoryEvent(mark.at_ms, "warn", _mark_text(mark)))
     return sorted(events, key=lambda one: one.at_ms)
+
+
+def _mark_text(mark: Mark) -> str:
+    why = f": {mark.why}" if mark.why else ""
+    if mark.kind == "restored":
+        return f"{mark.by} wrote a note" if mark.note and not mark.why else f"Restored by {mark.by}{why}"
+    return f"Marked as {mark.kind.replace('-', ' ')} by {mark.by}{why}"
 
 
 def _place(topic: str, partition: int | None, offset: int | None) -> str:

@@ -43,7 +43,8 @@ class DeskReplays:
     def __init__(self, desk: Desk, transforms: Mapping[str, Transform] | None = None) -> None:
         self._desk = desk
         self._transforms = transforms or {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the fields below
+        self._ordering = threading.Lock()
         self._planned: OrderedDict[str, _Planned] = OrderedDict()
         self._running: dict[str, tuple[ReplayRun, threading.Thread]] = {}
 
@@ -72,7 +73,7 @@ class DeskReplays:
             again=asked.again,
             transform=asked.transform,
         )
-        plans = tuple(self._safe(replace(where, dlqs=frozenset({dlq})), policy) for dlq in self._topics(where))
+        plans = tuple(self._safe(replace(where, dlqs=frozenset({dlq})), policy) for dlq in self._desk.topics_of(where))
         name = secrets.token_urlsafe(12)
         with self._lock:
             self._planned[name] = _Planned(plans, via)
@@ -97,11 +98,6 @@ class DeskReplays:
             for before, after in found[:MAX_CHANGES]
         )
 
-    def _topics(self, where: CaseFilter) -> list[str]:
-        """The dead-letter topics that have selected cases."""
-        every = sorted(self._desk.own(where).dlqs)
-        return [dlq for dlq in every if self._desk.cases(replace(where, dlqs=frozenset({dlq})), size=1).total]
-
     def _safe(self, where: CaseFilter, policy: ReplayPolicy) -> ReplayPlan:
         """Where it was not chosen: only the group that failed gets the records, if others read the topic."""
         plan = self._desk.plan(where, policy)
@@ -113,12 +109,15 @@ class DeskReplays:
         if planned is None:
             raise ConfigError("The plan is not known any more: make it again.")
         desk = self._desk.acting_as(by, planned.via)
-        facts = [desk.start(one) for one in planned.plans if one.items]
-        if not facts:
+        runs: list[str] = []
+        for one in planned.plans:
+            if one.items:
+                fact = desk.start(one)
+                self._begin(desk, fact)  # before the next is started, which may be refused
+                runs.append(fact.run)
+        if not runs:
             raise ConfigError("Nothing would be sent.")
-        for fact in facts:
-            self._begin(desk, fact)
-        return facts[0].run
+        return runs[0]
 
     def edit(self, case: Case, value: bytes, by: str, *, why: str) -> str:
         desk = self._desk.acting_as(by, "page")
@@ -155,13 +154,14 @@ class DeskReplays:
         kind = next((one for one in get_args(OrderKind) if one == verb), None)
         if kind is None:
             raise ConfigError("A run can be paused, resumed or cancelled.")
-        desk.refresh_facts()
-        with self._lock:
-            here = run in self._running
-        if kind == "resume" and not here and not desk.is_alive(run):
-            self._begin(desk, desk.resume(run))
-        else:
-            desk.order(run, kind)
+        with self._ordering:  # of two who resume a run, one begins it
+            desk.refresh_facts()
+            with self._lock:
+                here = run in self._running
+            if kind == "resume" and not here and not desk.is_alive(run):
+                self._begin(desk, desk.resume(run))
+            else:
+                desk.order(run, kind)
 
     def view(self, fact: RunFact) -> RunView:
         index = self._desk.index
@@ -204,6 +204,6 @@ def _warnings(plan: ReplayPlan) -> list[str]:
         found.append("Which groups read the destinations is not known.")
     if plan.policy.to_group:
         found.append(
-            "They go to replay topics that only the group that failed reads, because other groups read the original."
+            "They go to replay topics that only the group that failed reads; other groups do not get them again."
         )
     return found

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from keepfast.core.errors import KeepfastError
+from keepfast.deadletters.checked import iso
 from keepfast.desk.audit import AuditEntry
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import CaseState
@@ -23,8 +24,9 @@ from keepfast.desk.desk import Desk
 from keepfast.desk.letters import StoredLetter
 from keepfast.desk.masking import frames
 from keepfast.desk.trials import Trier
-from keepfast.desk_page import commands, wording
+from keepfast.desk_page import wording
 from keepfast.desk_page.access import Access
+from keepfast.desk_page.commands import Commands
 from keepfast.desk_page.filters import address, filter_of, frozen_at
 from keepfast.desk_page.payloads import compare, frames_of
 from keepfast.desk_page.processes import Processes, ProcessView
@@ -73,6 +75,8 @@ class DeskBackend:
     storage: Storage
     trier: Trier | None = None
     """Tries today's handler on a letter; None: the desk was started without an app."""
+    command_options: tuple[str, ...] = ()
+    """With these, commands reach the same cluster."""
 
 
 def environment() -> Environment:
@@ -89,7 +93,7 @@ def environment() -> Environment:
         "plural": wording.plural,
         "duration": wording.duration,
         "when": wording.when,
-        "iso": wording.iso,
+        "iso": iso,
         "size": wording.size,
         "state_word": wording.state_word,
         "state_colour": wording.state_colour,
@@ -109,6 +113,7 @@ class Screens:
         self._backend = backend
         self._desk = backend.desk
         self._templates = environment()
+        self.commands = Commands(backend.desk, backend.command_options)
 
     # -- frame
 
@@ -167,7 +172,7 @@ class Screens:
             happening=sum(one.still_happens(self._desk.now_ms()) for one in causes),
             topics=sorted(self._desk.options.topics),
             groups=sorted({group for one in self._desk.causes() for group in one.groups if group}),
-            command=commands.causes(self._desk.options.topics, where),
+            command=self.commands.causes(where),
             live="/live",
         )
 
@@ -195,7 +200,7 @@ class Screens:
             rows=compare([one.letter.value for one in samples]),
             show=show,
             **self._list(where, request),
-            command=commands.cases(self._desk.options.topics, where),
+            command=self.commands.cases(where),
             live="/live",
         )
 
@@ -226,7 +231,7 @@ class Screens:
             active="failures",
             show=request.query_params.get("show", "all"),
             **self._list(where, request),
-            command=commands.cases(self._desk.options.topics, where),
+            command=self.commands.cases(where),
             live="/live",
         )
 
@@ -246,7 +251,7 @@ class Screens:
             show="put-aside",
             marks=marks,
             **listed,
-            command=commands.cases(self._desk.options.topics, where),
+            command=self.commands.cases(where),
             live="/live",
         )
 
@@ -292,7 +297,7 @@ class Screens:
             processes=views,
             groups=self._groups(views),
             controllable=bool(self._backend.processes.token),
-            command="keepfast ctl status",
+            command=self.commands.consumers(next((one.url for one in views if not one.problem), None)),
             live="/live?always=1",
         )
 
@@ -341,7 +346,7 @@ class Screens:
                 self._backend.processes.events(), self._desk.audit(200), request.query_params.get("q", "")
             ),
             processes=self._backend.processes.addresses(),
-            command="keepfast dlq audit",
+            command=self.commands.audit(),
             live="/live?always=1",
         )
 
@@ -356,15 +361,19 @@ class Screens:
             active="audit",
             entries=entries,
             total=len(found),
-            command="keepfast dlq audit",
+            command=self.commands.audit(),
             live="/live",
         )
 
     # -- replays
 
     def plan_form(self, request: Request, user: DeskUser) -> Response:
-        where = filter_of(request.query_params, self._desk.now_ms(), show="waiting")
         chosen = request.query_params.getlist("case")
+        where = (
+            CaseFilter(cases=frozenset(chosen))
+            if chosen
+            else filter_of(request.query_params, self._desk.now_ms(), show="waiting")
+        )
         return self.render(
             request,
             "plan.html",
@@ -377,7 +386,7 @@ class Screens:
             cases=chosen[:500],
             seen_ms=self._desk.now_ms(),
             problem="",
-            command=commands.replay(self._desk.options.topics, where, PlanRequest()),
+            command=self.commands.replay(where, PlanRequest()),
         )
 
     def make_plan(self, request: Request, user: DeskUser, form: FormData) -> Response:
@@ -402,7 +411,7 @@ class Screens:
             seen_ms=whole(given.get("seen_ms", "0")),
             params=defaultdict(str, given),
             problem=problem,
-            command=commands.replay(self._desk.options.topics, where, asked),
+            command=self.commands.replay(where, asked),
         )
 
     def _selection(self, form: FormData, given: Mapping[str, str]) -> CaseFilter:
@@ -424,7 +433,7 @@ class Screens:
             user=user,
             active="runs",
             runs=[self._backend.replays.view(one) for one in self._desk.runs()],
-            command="keepfast dlq runs",
+            command=self.commands.runs(),
             live="/live",
         )
 
@@ -434,7 +443,13 @@ class Screens:
             return self.problem(request, user, 404, "There is no such replay.")
         view = self._backend.replays.view(found)
         return self.render(
-            request, "run.html", user=user, active="runs", run=view, command=commands.resume(view.fact), live="/live"
+            request,
+            "run.html",
+            user=user,
+            active="runs",
+            run=view,
+            command=self.commands.resume(view.fact) if view.orders else self.commands.runs(),
+            live="/live",
         )
 
     def order_run(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
@@ -494,7 +509,7 @@ class StorageScreen:
             purgeable=sum(one.purgeable for one in topics),
             with_discarded=sum(one.with_discarded for one in topics),
             archive=self._storage.place,
-            command=" ".join(["keepfast dlq purge", *sorted(self._desk.options.topics)[:1], "--dry-run"]),
+            command=self._screens.commands.purge(),
             live="/live",
         )
 
@@ -518,13 +533,15 @@ class StorageScreen:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """What happened, on the screen Timeline: an event of a process, or an action at the desk."""
+    """What happened, on the screen Timeline, in one sentence: an event of a process, or an action at the desk. `kind`:
+    its name, for the search.
+    """
 
     at_ms: int
-    title: str
+    kind: str
     text: str
     colour: str
-    where: str
+    where: tuple[str, ...]
     count: int = 1
 
 
@@ -534,7 +551,7 @@ def timeline_of(
     """Days with their entries, the latest first. `wanted`: part of an entry's text."""
     entries = [_event(view.url, one) for view in views for one in view.events]
     entries += [_action(one) for one in audit]
-    found = [one for one in entries if wanted.lower() in f"{one.title} {one.text} {one.where}".lower()]
+    found = [one for one in entries if wanted.lower() in f"{one.kind} {one.text} {' '.join(one.where)}".lower()]
     days: dict[str, list[TimelineEntry]] = {}
     for one in sorted(found, key=lambda one: -one.at_ms):
         days.setdefault(datetime.fromtimestamp(one.at_ms / 1000, UTC).strftime("%A, %d %B %Y"), []).append(one)
@@ -542,12 +559,10 @@ def timeline_of(
 
 
 def _event(url: str, one: TimelineEvent) -> TimelineEntry:
-    title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in one.event).strip().capitalize()
-    return TimelineEntry(round(one.at * 1000), title, one.text, one.level, f"{one.consumer} · {url}", one.count)
+    where = (one.consumer, one.group, url.removeprefix("http://"))
+    return TimelineEntry(round(one.at * 1000), one.event, f"{one.text.rstrip('.')}.", one.level, where, one.count)
 
 
 def _action(one: AuditEntry) -> TimelineEntry:
-    number = f" {one.count:,} " + ("record" if one.count == 1 else "records") if one.count else ""
-    parts = [one.why, one.what]
-    text = f"by {one.by}{',' if number else ''}{number}: {' · '.join(part for part in parts if part)}"
-    return TimelineEntry(one.at_ms, one.action.replace("-", " ").capitalize(), text, "accent", f"desk · {one.via}")
+    sentence = wording.action_of(one)
+    return TimelineEntry(one.at_ms, one.action, sentence, "accent", tuple(filter(None, ("desk", one.topic, one.via))))

@@ -36,6 +36,7 @@ START_S: Final = 15.0
 class DeskServerOptions:
     """`hosts`: further names that browsers may use. `tokens`: None: a token for this process alone. `archive`: where
     archives are written to. `transforms`: by name, those that replays may use. `trier`: tries today's handler.
+    `command_options`: with these, the commands that the page shows reach the same cluster.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +47,7 @@ class DeskServerOptions:
     archive: str = ""
     transforms: Mapping[str, Transform] = field(default_factory=dict)
     trier: Trier | None = None
+    command_options: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -82,9 +84,10 @@ class DeskServer:
         access = Access(tokens, AccessPolicy(hosts=hosts - {"0.0.0.0", "::"}, https=options.https))
         self._replays = DeskReplays(desk, options.transforms)
         storage = Storage(desk, options.archive)
-        backend = DeskBackend(desk, processes, self._replays, access, storage, options.trier)
+        backend = DeskBackend(desk, processes, self._replays, access, storage, options.trier, options.command_options)
         self.application = DeskApplication(backend, discover)
         self._socket: socket.socket | None = None
+        self._port = options.port
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -95,9 +98,8 @@ class DeskServer:
 
     @property
     def address(self) -> str:
-        port = self._socket.getsockname()[1] if self._socket is not None else self._options.port
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._options.host, self._options.host)
-        return f"http://{host}:{port}"
+        return f"http://{host}:{self._port}"
 
     @property
     def url(self) -> str:
@@ -117,7 +119,7 @@ class DeskServer:
             raise StartError(
                 f"The desk cannot listen on {where} ({error.strerror}): choose another with --port."
             ) from error
-        self._socket = bound
+        self._socket, self._port = bound, bound.getsockname()[1]
 
     def serve(self) -> None:
         """Until a signal comes. On the main thread."""
@@ -173,12 +175,13 @@ def beside(
     token: str,
     discover: Callable[[set[str]], Sequence[str]],
     trier: Trier | None = None,
+    command_options: tuple[str, ...] = (),
 ) -> Iterator[DeskServer]:
     """A desk beside something else: any free port, a token for this process alone, an index in memory."""
     desk = Desk(connection, DeskOptions(topics=(), by=_user(), via="page"))
     try:
         processes = Processes(tuple(urls), token)
-        options = DeskServerOptions(port=0, trier=trier)
+        options = DeskServerOptions(port=0, trier=trier, command_options=command_options)
         with DeskServer(desk, processes, options, discover=lambda: discover(desk.cluster.names())) as server:
             yield server
     finally:

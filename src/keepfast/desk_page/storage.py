@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,21 +42,17 @@ class Storage:
     def _topic(self, name: str) -> StoredTopic | None:
         try:
             spans = self._desk.cluster.spans(name)
-            counts = [self._count(name, states) for states in (PURGED, CLOSED)]
+            counts = [self._desk.purgeable_letters(name, states) for states in (PURGED, CLOSED)]
         except SourceError:
             return None
         letters = sum(high - low for low, high in spans.values())
         return StoredTopic(name, letters, counts[0], counts[1], self._desk.summary(CaseFilter(dlqs=frozenset({name}))))
 
-    def _count(self, topic: str, states: Sequence[CaseState]) -> int:
-        spans = self._desk.cluster.spans(topic)
-        return sum(end - spans[partition][0] for partition, end in self._desk.purgeable(topic, states).items())
-
     def purge(self, acting: Desk, *, discarded: bool, confirmed: int) -> int:
         """Delete as many letters as the person confirmed, or fewer: never more. Returns how many."""
         states = CLOSED if discarded else PURGED
         acting.refresh()
-        now = sum(self._count(name, states) for name in acting.options.topics)
+        now = sum(self._desk.purgeable_letters(name, states) for name in acting.options.topics)
         if now > confirmed:
             raise ConfigError(f"It would be {now:,} letters now, not {confirmed:,}. Look again.")
         return sum(acting.purge(states).values()) if now else 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from keepfast.desk.audit import Action, AuditEntry
 from keepfast.desk.cases import CaseState
 from keepfast.desk.causes import Cause
 
@@ -27,6 +28,28 @@ KINDS: Final[dict[str, str]] = {
     "halt": "the consumer stopped because of it",
     "discard": "discarded by a rule",
 }
+
+
+ACTIONS: Final[dict[Action, str]] = {
+    "replay": "{who} replayed {records}, run {what}",
+    "resume": "{who} resumed the replay {what}",
+    "pause": "{who} paused the replay {what}",
+    "cancel": "{who} cancelled the replay {what}",
+    "edit": "{who} changed a record and sent it, {what}",
+    "discard": "{who} discarded {records}",
+    "fail": "{who} marked {records} as permanently failed",
+    "archive": "{who} archived {records}",
+    "restore": "{who} restored {records}",
+    "note": "{who} wrote a note about {what}",
+    "reveal": "{who} revealed the values of {what}",
+    "try": "{who} tried the handler on {what}: {result}",
+    "export": "{who} exported {records} with their values to {what}",
+    "import": "{who} brought back {records} from {what}",
+    "purge": "{who} deleted {records} for good ({what})",
+    "replay-from": "{who} consumed {records} a second time, {what}",
+    "control": "{who} gave the order {what}",
+}
+"""What was done at the desk, in words."""
 
 
 def count(number: int | float | None) -> str:
@@ -60,10 +83,6 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 def when(at_ms: float | None) -> str:
     """In UTC, to the second."""
     return "–" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def iso(at_ms: float) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def size(length: int | None) -> str:
@@ -113,5 +132,9 @@ def sentence_of(cause: Cause) -> str:
     return f"{cause.error_type}{where}: {what}." if what else f"{cause.error_type}{where}."
 
 
-def groups_of(cause: Cause) -> str:
-    return ", ".join(sorted(cause.groups)[:3]) + (" …" if len(cause.groups) > 3 else "")
+def action_of(one: AuditEntry) -> str:
+    """Who did what and why, in one sentence."""
+    sentence = ACTIONS[one.action].format(
+        who=one.by or "unknown", records=plural(one.count, "record"), what=one.what or "–", result=one.result
+    )
+    return f"{sentence}: {one.why.rstrip('.')}." if one.why else f"{sentence}."

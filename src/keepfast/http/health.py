@@ -225,7 +225,8 @@ def _hang(state: ConsumerState) -> str:
         f"{one.topic}[{one.partition}] offset {one.offset} for {one.for_s:.0f} s at {' < '.join(one.stack[:-4:-1])}"
         for one in state.stuck[:2]
     ]
-    return f"{state.stuck_handlers} handlers do not return: {'; '.join(places)}."
+    count = state.stuck_handlers
+    return f"{'1 handler does' if count == 1 else f'{count:,} handlers do'} not return: {'; '.join(places)}."
 
 
 def _stale(state: ConsumerState) -> Iterator[Reason]:

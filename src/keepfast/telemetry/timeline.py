@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final, Protocol
 
 from keepfast.core import events
 from keepfast.telemetry.clean import clean_text
@@ -94,6 +93,11 @@ class Timeline:
 
 
 def _text(event: events.Event) -> str:
+    """What happened, in one sentence with its place."""
+    return _of_record(event) or _of_partitions(event) or _of_consumer(event)
+
+
+def _of_record(event: events.Event) -> str:
     match event:
         case events.DeadLettered(letter_topic=topic):
             return f"{_record(event)} was dead-lettered to {topic}: {event.error_type}, {event.reason}"
@@ -103,42 +107,110 @@ def _text(event: events.Event) -> str:
             return f"{_record(event)} was discarded: {reason}"
         case events.PublishFailed(publish_topic=topic, message=message):
             return f"{_record(event)} could not be published to {topic}: {message}"
+        case events.HandlerTimedOut(timeout_s=limit_s, attempt=attempt):
+            return f"The handler of {_record(event)} did not end within {limit_s:g} s (attempt {attempt})"
+        case events.HandlerAbandoned(waited_s=waited_s):
+            return (
+                f"The handler of {_record(event)} still runs after {waited_s:.0f} s; its result does not count any more"
+            )
+        case events.LockExpired(records=records, lock_s=lock_s):
+            again = f"{_count(records, 'record')} of {event.topic}[{event.partition}] will be delivered again"
+            return f"The lock of {lock_s:g} s ran out: {again}"
+        case _:
+            return ""
+
+
+def _of_partitions(event: events.Event) -> str:  # noqa: PLR0911 - a sentence for each event
+    match event:
+        case events.Assigned(partitions=places):
+            return f"The consumer got {_places(places)}"
+        case events.Revoked(partitions=places):
+            return f"The consumer gave up {_places(places)}"
+        case events.Lost(partitions=places):
+            return f"The consumer lost {_places(places)}: another member may have processed records of them meanwhile"
+        case events.PartitionReset(offset=offset, reason=reason):
+            why = (
+                "the committed offset is out of range" if reason == "offset_out_of_range" else "the topic was recreated"
+            )
+            return f"{event.topic}[{event.partition}] continues at offset {offset}: {why}"
+        case events.Sought(offset=offset, to=to):
+            return f"{event.topic}[{event.partition}] was moved from offset {offset} to {to}"
+        case events.PreviousOwnerCrashed(suspected=suspected):
+            guess = "the record may be the reason" if suspected else "the record is not suspected"
+            return f"The process that had {_record(event)} in flight ended without a commit: {guess}"
+        case events.ProbationStarted(suspects=suspects):
+            return f"{event.topic}[{event.partition}]: {_count(suspects, 'record')} that may end the process run alone"
+        case events.ProbationEnded(handed_over=handed_over):
+            how = "another member continues" if handed_over else "all of them are finished"
+            return f"{event.topic}[{event.partition}]: no record runs alone any more, {how}"
+        case events.CommitFailed(code=code):
+            return f"The commit of {_record(event)} failed: {code or 'no answer'}"
+        case _:
+            return ""
+
+
+def _of_consumer(event: events.Event) -> str:  # noqa: PLR0911 - a sentence for each event
+    match event:
+        case events.SubscriptionChanged(added=added, removed=removed):
+            parts = [f"{verb} {', '.join(names)}" for verb, names in (("reads", added), ("leaves", removed)) if names]
+            return f"The consumer now {' and '.join(parts)}"
+        case events.TopicRecreated(topic=topic):
+            return f"The topic {topic} was deleted and created again: it is read from its beginning"
         case events.Held(hold=hold, by=by) | events.Released(hold=hold, by=by):
             return _hold(event, hold, by)
+        case events.BreakerOpened(outages=outages, next_probe_s=probe_s):
+            failures = _count(outages, "failure")
+            return f"The breaker opened after {failures} of a dependency; next attempt in {probe_s:.0f} s"
+        case events.BreakerClosed(held_s=held_s, by=by):
+            return f"The breaker closed after {held_s:.0f} s{_by(by)}"
+        case events.StormGuardTripped(dead_lettered=dead, records=records):
+            of = f"{dead:,} of the last {_count(records, 'record')}"
+            return f"The storm guard stopped the consumer: {of} were dead-lettered"
+        case events.StormGuardReleased(held_s=held_s, by=by):
+            return f"The storm guard let the consumer continue after {held_s:.0f} s{_by(by)}"
         case events.Halted(reason=reason):
             return f"The consumer halted: {reason}"
-        case events.Assigned(partitions=places) | events.Revoked(partitions=places) | events.Lost(partitions=places):
-            return _places(places)
+        case events.DrainStarted(in_flight=in_flight):
+            return f"The consumer is stopping: {_count(in_flight, 'record')} in flight"
+        case events.DrainFinished(unfinished=unfinished):
+            left = (
+                f"{_count(unfinished, 'record')} unfinished, which come again" if unfinished else "everything finished"
+            )
+            return f"The consumer has stopped with {left}"
         case _:
-            return _fields(event)
+            raise TypeError(f"no sentence for {type(event).__name__}")
 
 
-def _record(event: events.RecordEvent) -> str:
+class _Placed(Protocol):
+    """An event about one record."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+
+def _record(event: _Placed) -> str:
     return f"{event.topic}[{event.partition}] offset {event.offset}"
 
 
 def _hold(event: events.Held | events.Released, hold: str, by: str) -> str:
     what = f"{event.topic}[{event.partition}]" if event.topic else "The consumer"
-    who = f" by {by}" if by else ""
     if isinstance(event, events.Released):
-        return f"{what} continues: {hold} was released{who}"
-    return f"{what} is held{who}: {HOLDS.get(hold, hold)}"
+        return f"{what} continues: {hold} was released{_by(by)}"
+    return f"{what} is held{_by(by)}: {HOLDS.get(hold, hold)}"
+
+
+def _by(who: str) -> str:
+    return f" by {who}" if who else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _places(places: events.Partitions) -> str:
     shown = ", ".join(map(str, places[:8]))
     return f"{shown} and {len(places) - 8} more" if len(places) > 8 else shown or "no partitions"
-
-
-_COMMON: Final = frozenset(field.name for field in fields(events.Event)) | {"error"}
-
-
-def _fields(event: Any) -> str:
-    pairs = ((field.name, getattr(event, field.name)) for field in fields(event) if field.name not in _COMMON)
-    return ", ".join(
-        f"{name.replace('_', ' ')} {_short(value)}" for name, value in pairs if value not in ("", (), None)
-    )
-
-
-def _short(value: object) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
