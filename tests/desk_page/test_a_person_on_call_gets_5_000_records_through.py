@@ -107,10 +107,9 @@ def _look_at_the_cause(page: Page) -> None:
 
 
 def _replay_everything(page: Page, address: str, count: int, canary: int, bad: int) -> None:
-    page.goto(f"{address}/records?show=waiting")
-    page.locator("#everything").check()
-    page.get_by_role("button", name="Replay…").click()
-    expect(page.locator("#plan-records")).to_have_text(f"{count:,}", timeout=60_000)
+    page.goto(address)
+    page.get_by_role("link", name=f"Replay {count:,}…").click()
+    expect(page.locator("h1")).to_have_text(f"Replay {count:,} records")
     page.locator("#canary").fill(str(canary))
     page.locator("#dry-run").click()
     expect(page.locator("#start")).to_contain_text(f"{canary} first", timeout=60_000)
