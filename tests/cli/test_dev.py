@@ -208,9 +208,9 @@ def test_dlq_takes_the_topics_of_the_app_that_runs_here(nowhere: Path) -> None:
         'from keepfast import App\napp = App("shop")\n@app.consumer("shop.order.v1")\ndef f(x: dict): ...\n'
     )
     with EmbeddedBroker() as broker:
-        with dev(broker.bootstrap, nowhere, "orders_here:app"), open_desk(None, None, None, refresh=False) as desk:
+        with dev(broker.bootstrap, nowhere, "orders_here:app"), open_desk((), None, None, refresh=False) as desk:
             assert desk.options.topics == ("shop.order.dlq",)
-        with pytest.raises(ConfigError, match="Name the dead-letter topic"), open_desk(None, None, broker.bootstrap):
+        with pytest.raises(ConfigError, match="Name the dead-letter topic"), open_desk((), None, broker.bootstrap):
             pass
 
 
