@@ -15,13 +15,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from keepfast import Protobuf
 from keepfast.app.schemas import prepared
 from keepfast.cli import main
-from keepfast.cli.dlq_view import decoded
+from keepfast.cli.dlq_view import reading_of
 from keepfast.core.records import Record
 from keepfast.core.schemas import DeclaredSchemas, SchemaRef
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import write
 from keepfast.decode.schemas import SchemaSource
+from keepfast.desk.letters import SchemaReading
 from keepfast.kafka.registry import Registry, RegistryConnection
 from tests.support.schema_registry import SchemaRegistryServer, message_class
 
@@ -151,8 +152,11 @@ def test_a_letter_names_its_schema_and_is_decoded_by_it(server: SchemaRegistrySe
     source = SchemaSource(
         Registry(RegistryConnection(url=server.url, username="reader", password="secret")), at_once=True
     )
-    assert decoded(found, source) == b'{"id": "a"}'
-    assert decoded(replace(found, value=b"\0\0\0\0\x01"), source) is None
+    assert reading_of(found, source) == SchemaReading(b'{"id": "a"}', f"read by {found.schema}")
+    broken = reading_of(replace(found, value=b"\0\0\0\0\x01"), source)
+    assert broken is not None
+    assert broken.data is None
+    assert "cannot be read by its schema" in broken.why
     source.close()
 
 
@@ -186,9 +190,11 @@ def test_a_letter_of_protobuf_is_decoded_without_a_generated_class(server: Schem
     letter = Letter(
         topic="shop.order.v1", partition=0, offset=7, key=None, value=value, headers=tuple(headers), schema=ref
     )
-    found = decoded(letter, source)
+    found = reading_of(letter, source)
     assert found is not None
-    assert json.loads(found) == {"item": {"name": "a lamp"}, "at": "1970-01-01T00:00:00Z"}
+    assert json.loads(found.data or b"") == {"item": {"name": "a lamp"}, "at": "1970-01-01T00:00:00Z"}
     assert value is not None
-    assert decoded(replace(letter, value=value[:5] + b"\x02\x0e"), source) is None
+    broken = reading_of(replace(letter, value=value[:5] + b"\x02\x0e"), source)
+    assert broken is not None
+    assert (broken.data, "no message of its schema" in broken.why) == (None, True)
     source.close()

@@ -51,14 +51,18 @@ class ServedDesk:
 
 
 @pytest.fixture
-def served(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> Iterator[ServedDesk]:
+def served(
+    request: pytest.FixtureRequest, kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path
+) -> Iterator[ServedDesk]:
+    """A parameter is what reads values by their schema."""
     letters = topic(partitions=4)
     file = TokenFile(tmp_path / "tokens.json")
     roles: list[Role] = list(RIGHTS)
     tokens = {role: file.add(f"{role}-person", role) for role in roles}
     desk = Desk(connection(kafka.bootstrap), DeskOptions(topics=(letters,), by="test", desk_topic=f"{letters}.desk"))
     try:
-        options = DeskServerOptions(port=0, tokens=file.path, command_options=("--brokers", kafka.bootstrap))
+        reach, reader = ("--brokers", kafka.bootstrap), getattr(request, "param", None)
+        options = DeskServerOptions(port=0, tokens=file.path, command_options=reach, reader=reader)
         with DeskServer(desk, Processes(), options) as server, ExitStack() as clients:
             yield ServedDesk(desk, server, tokens, letters, clients)
     finally:

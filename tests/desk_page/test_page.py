@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from keepfast.core.schemas import SchemaRef
+from keepfast.deadletters.letter import Letter
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import CaseState
+from keepfast.desk.letters import SchemaReading
 from keepfast.desk_page.tokens import Role
 from keepfast.testing.topics import TopicAdmin
 from tests.desk_page.conftest import ServedDesk
 from tests.support.broker_client import Client
 from tests.support.command import keepfast
-from tests.support.desk_scene import records
+from tests.support.desk_scene import letters, records, written
 
 SCREENS = ("/", "/records", "/discarded", "/replay", "/runs", "/consumers", "/timeline", "/audit", "/storage")
 COUNT = 120
@@ -80,6 +85,36 @@ def test_a_person_on_call_reads_marks_restores_notes_and_reveals(kafka: TopicAdm
     assert ("reveal", "admin-person", "page") in audit
     assert {one[0] for one in audit} >= {"discard", "restore", "note", "reveal"}
     assert "admin-person" in page.get("/audit").text
+
+
+def read(letter: Letter) -> SchemaReading:
+    """In place of a registry, which has the schema 1 alone."""
+    if letter.schema is None or letter.schema.id != 1:
+        return SchemaReading(None, "the registry does not know its schema")
+    return SchemaReading(b'{"city": "Oslo"}', f"read by {letter.schema}")
+
+
+@pytest.mark.parametrize("served", [read], indirect=True)
+def test_values_are_decoded_by_the_registry_and_masked_as_others(kafka: TopicAdmin, served: ServedDesk) -> None:
+    client, [known, unknown] = Client(kafka), list(letters(2))
+    for letter, number in ((known, 1), (unknown, 99)):
+        ref = SchemaRef(format="avro", subject="shop.order.v1-value", id=number, version=3)
+        client.produce(served.letters, [written(replace(letter, value=b"\0\0\0\0\x01\x08Oslo", schema=ref))])
+    page = served.page("admin")
+    assert "<em>2</em>" in page.get("/").text
+    cases = {case.partition: case.id for case in served.desk.cases(CaseFilter()).cases}
+    masked = page.get(f"/message?id={quote(cases[known.partition])}").text
+    assert "avro shop.order.v1-value version 3 (id 1)" in masked
+    assert "text of 4" in masked
+    assert "Oslo" not in masked
+    form = {"csrf": csrf_of(masked), "case": cases[known.partition]}
+    assert "&#34;city&#34;: &#34;Oslo&#34;" in page.post("/message/reveal", data=form).text
+    with served.api() as api:
+        revealed = api.post("/case/reveal", json={"case": cases[known.partition]}).json()
+    assert json.loads(revealed["value"]["decoded"]) == {"city": "Oslo"}
+    broken = page.get(f"/message?id={quote(cases[unknown.partition])}").text
+    assert "the registry does not know its schema" in broken
+    assert "version 3 (id 99)" in broken
 
 
 def test_what_fails_after_the_page_was_made_is_not_part_of_all(kafka: TopicAdmin, served: ServedDesk) -> None:

@@ -111,8 +111,10 @@ def letters(count: int, *, topic: str = "shop.order.v1", seed: int = 7, now: flo
 def records(count: int, **more: object) -> list[NewRecord]:
     """The same as records of a dead-letter topic, in order of their failures."""
     found = sorted(letters(count, **more), key=lambda one: one.failed_at_ms or 0)  # type: ignore[arg-type]
-    made = []
-    for one in found:
-        value, headers = write(one, "envelope")
-        made.append(NewRecord(value, one.key, headers))
-    return made
+    return [written(one) for one in found]
+
+
+def written(letter: Letter) -> NewRecord:
+    """As a record of a dead-letter topic."""
+    value, headers = write(letter, "envelope")
+    return NewRecord(value, letter.key, headers)

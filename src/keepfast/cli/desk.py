@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,9 @@ def desk_server(
 ) -> tuple[DeskServer, Callable[[], None]]:
     """The server, not started, and what closes its clients. Raises ConfigError and StartError."""
     require_extra()
+    from keepfast.app.schemas import source_of
     from keepfast.cli.dlq_replay import load_transform
+    from keepfast.cli.dlq_view import reading_of
     from keepfast.desk.desk import Desk, DeskOptions, default_index_dir
     from keepfast.desk_page.processes import Processes
     from keepfast.desk_page.server import DeskServer, DeskServerOptions
@@ -123,6 +126,7 @@ def desk_server(
         via="page",
     )
     made = Desk(connection, options, spool=spool_of(settings) if settings.consumers else None)
+    source = None if settings.registry.url is None else source_of(settings.registry, at_once=True)
     token = settings.control.token
     server = DeskServer(
         made,
@@ -137,10 +141,17 @@ def desk_server(
             transforms={name: load_transform(name) for name in transforms},
             trier=trier,
             command_options=reach,
+            reader=None if source is None else partial(reading_of, source=source),
         ),
         discover=None if named else lambda: letter_topics(made.cluster.names()),
     )
-    return server, made.close
+
+    def close() -> None:
+        made.close()
+        if source is not None:
+            source.close()
+
+    return server, close
 
 
 def command_options(target: str, brokers: Sequence[str]) -> tuple[str, ...]:

@@ -131,9 +131,10 @@ def _decoded(stored: StoredLetter, target: str | None) -> bytes | None:
         return None
     source = source_of(settings, at_once=True)
     try:
-        return view.decoded(stored.letter, source)
+        reading = view.reading_of(stored.letter, source)
     finally:
         source.close()
+    return None if reading is None else reading.data
 
 
 @dlq.command(short_help="Show one letter, masked unless --reveal.")

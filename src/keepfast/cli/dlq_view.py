@@ -16,6 +16,7 @@ from keepfast.deadletters.envelope import schema_fields
 from keepfast.deadletters.letter import Letter
 from keepfast.decode.failures import DECODE_FAILED, SCHEMA_ID_MISSING
 from keepfast.desk import AuditEntry, Case, CaseHistory, CaseState, Cause, RunFact, StoredLetter, Summary
+from keepfast.desk.letters import SchemaReading
 from keepfast.desk.masking import field_name, frames, masked_text, shape
 from keepfast.telemetry.clean import clean_text, escaped, masked_tree
 
@@ -338,22 +339,22 @@ def _retries(count: int) -> str:
     return "1 retry" if count == 1 else f"{count} retries"
 
 
-def decoded(letter: Letter, source: SchemaSource | None) -> bytes | None:
-    """The value as JSON; None if it has no schema, or if it cannot be read. Asks the registry of `source`, which must
-    ask at once, and blocks meanwhile.
+def reading_of(letter: Letter, source: SchemaSource) -> SchemaReading | None:
+    """The value by its schema; None if it has none. Asks the registry of `source`, which must ask at once, and blocks
+    meanwhile.
     """
     from keepfast.decode.schemas import SchemaDecoder
 
     schema = letter.schema
-    if source is None or schema is None or letter.value is None:
+    if schema is None or letter.value is None:
         return None
     try:
         reader = _reader(schema.format, letter.value, letter, source)
         decode = SchemaDecoder(letter.topic or "", reader, dict[str, Any], source=source)
         data = decode.read(letter.value, letter.headers)
-    except (DecodeError, Discard, RegistryError):
-        return None
-    return json.dumps(data, default=str, ensure_ascii=False).encode()
+    except (DecodeError, Discard, RegistryError) as error:
+        return SchemaReading(None, str(error))
+    return SchemaReading(json.dumps(data, default=str, ensure_ascii=False).encode(), f"read by {schema}")
 
 
 def _reader(format: SchemaFormat, value: bytes, letter: Letter, source: SchemaSource) -> Schema:  # noqa: A002 - what it is

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from keepfast.core.records import Record, RecordPlace
 from keepfast.deadletters.letter import Letter
@@ -44,3 +44,17 @@ class StoredLetter:
     def name(self) -> str:
         """Its position, as `dlq show` accepts it."""
         return self.place.name
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReading:
+    """What a letter's value is by its registered schema: `data` is JSON, None if it cannot be read; `why` says by which
+    schema it was read, or why not, without a word of the value.
+    """
+
+    data: bytes | None
+    why: str
+
+
+ValueReader: TypeAlias = Callable[[Letter], SchemaReading | None]
+"""Asks the registry, and blocks meanwhile; None: the letter names no schema. Never raises."""

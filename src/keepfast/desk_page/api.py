@@ -270,7 +270,8 @@ class DeskApi:
         if stored is None:
             raise ApiRefused(HTTPStatus.GONE, "The letter is not there any more.")
         letter = stored.letter
-        key, value = payload_of(letter.key, reveal=True), payload_of(letter.value, reveal=True)
+        reading = None if self._backend.reader is None else self._backend.reader(letter)
+        key, value = payload_of(letter.key, reveal=True), payload_of(letter.value, reveal=True, reading=reading)
         return Revealed(key=key, value=value, headers=headers_of(letter.headers, reveal=True))
 
     def _runs(self, _: Request, __: DeskUser, ___: None) -> list[RunView]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keepfast.deadletters.letter import Headers
+from keepfast.desk.letters import SchemaReading
 from keepfast.desk.masking import field_name, shape
 
 MAX_SHOWN, MAX_HEX, MAX_FIELDS, DEEPEST = 64 * 1024, 4 * 1024, 200, 8
@@ -37,9 +38,11 @@ class Payload:
     cut: bool = False
 
 
-def payload_of(value: bytes | None, *, reveal: bool) -> Payload:
-    masked = json.dumps(shape(value), indent=2, ensure_ascii=False)
-    reports = tuple(reports_of(value))
+def payload_of(value: bytes | None, *, reveal: bool, reading: SchemaReading | None = None) -> Payload:
+    """`reading` is shown decoded in place of the value, which stays in `raw`."""
+    readable = reading.data if reading is not None and reading.data is not None else value
+    masked = json.dumps(shape(readable), indent=2, ensure_ascii=False)
+    reports = tuple(reports_of(value, reading))
     if value is None or not reveal:
         return Payload(None if value is None else len(value), masked, reports)
     shown = value[:MAX_SHOWN]
@@ -47,18 +50,20 @@ def payload_of(value: bytes | None, *, reveal: bool) -> Payload:
         len(value),
         masked,
         reports,
-        _decoded(value),
+        _decoded(readable or b""),
         shown.decode("utf-8", "replace"),
         hexdump(value),
         len(value) > MAX_SHOWN,
     )
 
 
-def reports_of(value: bytes | None) -> list[DecoderReport]:
+def reports_of(value: bytes | None, reading: SchemaReading | None = None) -> list[DecoderReport]:
     """Each decoder that was tried, the most specific first."""
     if value is None:
         return [DecoderReport("null", True, "a tombstone: there is no value")]
-    return [_json(value), _wire(value), _text(value)]
+    if reading is None:
+        return [_json(value), _wire(value), _text(value)]
+    return [DecoderReport("Schema registry", reading.data is not None, reading.why), _json(value), _text(value)]
 
 
 def _json(value: bytes) -> DecoderReport:

@@ -96,6 +96,8 @@ class RecordScreen:
         problem: str = "",
     ) -> Response:
         letter, known = stored.letter if stored is not None else None, self._screens.commands
+        reader = self._backend.reader
+        reading = reader(letter) if reader is not None and letter is not None else None
         return self._screens.render(
             request,
             "message.html",
@@ -106,7 +108,7 @@ class RecordScreen:
             mark=history.mark,
             letter=letter,
             reveal=reveal,
-            payload=payload_of(letter.value, reveal=reveal) if letter is not None else None,
+            payload=payload_of(letter.value, reveal=reveal, reading=reading) if letter is not None else None,
             key=payload_of(letter.key, reveal=reveal) if letter is not None else None,
             headers=headers_of(letter.headers, reveal=reveal) if letter is not None else [],
             error=(letter.error_message if reveal else masked_text(letter.error_message)) if letter is not None else "",

@@ -21,7 +21,7 @@ from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import CaseState
 from keepfast.desk.cluster import GroupMember
 from keepfast.desk.desk import Desk
-from keepfast.desk.letters import StoredLetter
+from keepfast.desk.letters import StoredLetter, ValueReader
 from keepfast.desk.masking import frames
 from keepfast.desk.trials import Trier
 from keepfast.desk_page import wording
@@ -77,6 +77,8 @@ class DeskBackend:
     """Tries today's handler on a letter; None: the desk was started without an app."""
     command_options: tuple[str, ...] = ()
     """With these, commands reach the same cluster."""
+    reader: ValueReader | None = None
+    """Reads values by their registered schema; None: the desk was started without a registry."""
 
 
 def environment() -> Environment:

@@ -17,6 +17,7 @@ import uvicorn
 
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.desk.desk import Desk, DeskOptions
+from keepfast.desk.letters import ValueReader
 from keepfast.desk.run import Transform
 from keepfast.desk.trials import Trier
 from keepfast.desk_page.access import LOOPBACK_NAMES, Access, AccessPolicy
@@ -37,6 +38,7 @@ class DeskServerOptions:
     """`hosts`: further names that browsers may use. `tokens`: None: a token for this process alone. `archive`: where
     archives are written to. `transforms`: by name, those that replays may use. `trier`: tries today's handler.
     `command_options`: with these, the commands that the page shows reach the same cluster.
+    `reader`: reads values by their registered schema.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +50,7 @@ class DeskServerOptions:
     transforms: Mapping[str, Transform] = field(default_factory=dict)
     trier: Trier | None = None
     command_options: tuple[str, ...] = ()
+    reader: ValueReader | None = None
 
     @property
     def is_local(self) -> bool:
@@ -84,7 +87,9 @@ class DeskServer:
         access = Access(tokens, AccessPolicy(hosts=hosts - {"0.0.0.0", "::"}, https=options.https))
         self._replays = DeskReplays(desk, options.transforms)
         storage = Storage(desk, options.archive)
-        backend = DeskBackend(desk, processes, self._replays, access, storage, options.trier, options.command_options)
+        backend = DeskBackend(
+            desk, processes, self._replays, access, storage, options.trier, options.command_options, options.reader
+        )
         self.application = DeskApplication(backend, discover)
         self._socket: socket.socket | None = None
         self._port = options.port
