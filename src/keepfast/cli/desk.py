@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from keepfast.telemetry.clean import clean_text
 
 if TYPE_CHECKING:
     from keepfast.core.records import RecordPlace
+    from keepfast.desk.letters import ValueReader
     from keepfast.desk.trials import TrialReport, Trier
     from keepfast.desk_page.server import DeskServer
     from keepfast.kafka.config import Connection
@@ -104,9 +105,7 @@ def desk_server(
 ) -> tuple[DeskServer, Callable[[], None]]:
     """The server, not started, and what closes its clients. Raises ConfigError and StartError."""
     require_extra()
-    from keepfast.app.schemas import source_of
     from keepfast.cli.dlq_replay import load_transform
-    from keepfast.cli.dlq_view import reading_of
     from keepfast.desk.desk import Desk, DeskOptions, default_index_dir
     from keepfast.desk_page.processes import Processes
     from keepfast.desk_page.server import DeskServer, DeskServerOptions
@@ -126,7 +125,8 @@ def desk_server(
         via="page",
     )
     made = Desk(connection, options, spool=spool_of(settings) if settings.consumers else None)
-    source = None if settings.registry.url is None else source_of(settings.registry, at_once=True)
+    clients = ExitStack()
+    clients.callback(made.close)
     token = settings.control.token
     server = DeskServer(
         made,
@@ -141,17 +141,23 @@ def desk_server(
             transforms={name: load_transform(name) for name in transforms},
             trier=trier,
             command_options=reach,
-            reader=None if source is None else partial(reading_of, source=source),
+            reader=_reader_of(settings, clients),
         ),
         discover=None if named else lambda: letter_topics(made.cluster.names()),
     )
+    return server, clients.close
 
-    def close() -> None:
-        made.close()
-        if source is not None:
-            source.close()
 
-    return server, close
+def _reader_of(settings: Settings, clients: ExitStack) -> ValueReader | None:
+    """Reads values by the registry, whose client is closed with the others; None without one."""
+    from keepfast.app.schemas import source_of
+    from keepfast.cli.dlq_view import reading_of
+
+    if settings.registry.url is None:
+        return None
+    source = source_of(settings.registry, at_once=True)
+    clients.callback(source.close)
+    return partial(reading_of, source=source)
 
 
 def command_options(target: str, brokers: Sequence[str]) -> tuple[str, ...]:
