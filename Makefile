@@ -5,7 +5,7 @@ PYTHON ?=
 # More for pytest, e.g. PYTEST_ARGS="-k revoke -x".
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
-JOBS ?= 8
+JOBS ?= 6
 # The alerts are tested with promtool where it is (Debian: apt install prometheus).
 PROMTOOL = $(if $(shell command -v promtool),,and not promtool)
 # The desk is tested in a browser where it is (Debian: apt install chromium).

@@ -44,15 +44,15 @@ def test_each_dead_letter_has_its_line_and_counts_of_retries_add_up(
         "KEEPFAST_LOG_MAX_LINES": "5",
     }
     client = Client(kafka)
-    client.produce(name, [NewRecord(b"v", partition=number % PARTITIONS) for number in range(COUNT)])
     each = COUNT // PARTITIONS
 
     def finished() -> bool:
         return all(client.is_committed(f"{name}.group", name, each, partition) for partition in range(PARTITIONS))
 
     with running("run", "app:app", "--processes", "2", "--debug", cwd=tmp_path, printed=printed, **variables) as parent:
+        wait_until(lambda: owners(logged(printed)) == {0, 1}, "no member is still joining: no retry begins again")
+        client.produce(name, [NewRecord(b"v", partition=number % PARTITIONS) for number in range(COUNT)])
         wait_until(finished, "all are finished")
-        wait_until(lambda: owners(logged(printed)) == {0, 1}, "no member is still joining")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait() == 0
 

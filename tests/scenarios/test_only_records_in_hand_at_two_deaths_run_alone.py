@@ -131,7 +131,7 @@ def test_a_second_signal_is_not_the_crash_of_the_record_in_hand(make_scene: Make
             assert member.wait(DEADLINE_S) == 130
     for scene in (here, elsewhere):
         scene.open_gate(gates[scene.topic])
-        last = scene.member(settings(scene, tmp_path / "last"))
+        last = scene.member(settings(scene, tmp_path / ("here" if scene is here else "last")))
         scene.wait_committed()
         assert last.stop() == 0
         assert letters_of(scene) == []

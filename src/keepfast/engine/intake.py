@@ -105,16 +105,20 @@ class Intake:
         """Seconds until `step` may have something to let in."""
         return float("inf") if self._waiting is None or self.closed else self._waiting.due_in(now)
 
-    def poll(self, now: float, timeout_s: float) -> bool:
-        """Take what is there; wait up to timeout_s for something if nothing is. Whether records arrived."""
-        self._check_marks(now)
+    def poll(self, now: float, timeout_s: float, *, inline: bool = False) -> bool:
+        """Take what is there; wait up to timeout_s for something if nothing is. Whether records arrived.
+
+        `inline`: the thread of the loop runs the handlers. No worker waits for records of other partitions then, so a
+        partition that is full and gets shorter is waited for, instead of pausing it.
+        """
+        self._check_marks(now, inline=inline)
         if timeout_s > 0:
             self._polled_at = now + timeout_s
             message = self._source.poll(timeout_s)
             if message is None:
                 return False
             self._route([message])
-        elif not self.has_room and now - self._polled_at < POLL_AT_LEAST_S:
+        elif now - self._polled_at < POLL_AT_LEAST_S and (not self.has_room or (inline and self._is_draining)):
             return False
         self._polled_at = max(now, self._polled_at)
         self._more = True
@@ -137,6 +141,11 @@ class Intake:
     def has_room(self) -> bool:
         """Whether a partition may take more."""
         return len(self._full) < len(self._ownership)
+
+    @property
+    def _is_draining(self) -> bool:
+        """Whether a partition is full and not paused: it gets shorter, or is paused in a moment."""
+        return any(FULL not in partition.pauses for partition in self._full.values())
 
     def serve(self, now: float, timeout_s: float) -> bool:
         """Wait for the answer to a commit, however full the buffers are. Whether a record arrived: one at most."""
@@ -247,13 +256,13 @@ class Intake:
             and partition.held_bytes <= self._policy.low_bytes
         )
 
-    def _check_marks(self, now: float) -> None:
+    def _check_marks(self, now: float, *, inline: bool = False) -> None:
         for place, partition in list(self._full.items()):
             if self._is_low(partition):
                 del self._full[place]
                 partition.full_since = None
                 self._resume(partition, FULL)
-            elif FULL not in partition.pauses and self._must_pause(partition, now):
+            elif FULL not in partition.pauses and self._must_pause(partition, now, inline=inline):
                 self._pause(partition, FULL)
 
     def _pause(self, partition: Partition, why: str) -> None:
@@ -267,7 +276,8 @@ class Intake:
             if not partition.pauses:
                 self._source.resume([partition.place])
 
-    def _must_pause(self, partition: Partition, now: float) -> bool:
-        if partition.full_since is None:
+    def _must_pause(self, partition: Partition, now: float, *, inline: bool) -> bool:
+        if partition.full_since is None or (inline and len(partition.buffer) < partition.full_length):
             partition.full_since = now
+        partition.full_length = len(partition.buffer)
         return now - partition.full_since >= PAUSE_AFTER_S or self._is_over(partition)

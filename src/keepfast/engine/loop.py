@@ -259,7 +259,7 @@ class Loop:
         elif self.committer.under_way and (self.committer.each or not self.intake.has_room):
             self.intake.serve(now, 0.0)
         elif self._walked or busy:
-            self.intake.poll(now, 0.0)
+            self.intake.poll(now, 0.0, inline=self._walked and not busy)
         else:
             self.intake.poll(now, self._idle_s(now))
 

@@ -97,7 +97,7 @@ class Deliveries(Intake):
     def has_room(self) -> bool:
         return True
 
-    def poll(self, now: float, timeout_s: float) -> bool:  # noqa: ARG002 - as of any intake
+    def poll(self, now: float, timeout_s: float, *, inline: bool = False) -> bool:  # noqa: ARG002 - as of any intake
         if self.closed or self._holds or len(self._out) >= self._capacity:
             self._source.serve(timeout_s)
             return False
