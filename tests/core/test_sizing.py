@@ -7,15 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core.sizing import (
-    COMPUTES_S,
-    CONSECUTIVE_S,
     DISTRUST_RUNS,
     FAST_S,
     FAST_WORKERS,
     INLINE_S,
     LONG_INLINE_S,
     MAX_RUN,
-    TRUST_S,
     Sizer,
 )
 
@@ -114,63 +111,8 @@ def test_only_a_fast_handler_is_walked_on_the_loops_own_thread_and_in_short_runs
 
 def test_after_a_long_run_workers_get_the_next_ones() -> None:
     sizer = inlined(1e-6)
-    sizer.observe(LONG_INLINE_S, 4_000, inline=True)
+    sizer.observe(LONG_INLINE_S, 4_000)
     assert not sizer.inline
     for _ in range(DISTRUST_RUNS):
         sizer.observe(1e-6, 1)
     assert sizer.inline
-
-
-class Played:
-    """A sizer and the time. Each turn is a run of 5 ms of processor time, walked where the sizer wants it."""
-
-    def __init__(self, *, busy_s: float, waits_s: float = 0.0, processors: float = 1.0) -> None:
-        self.sizer = Sizer(capacity=4, consecutive=True, one_by_one=False, may_inline=True)
-        self.now = 100.0
-        self._busy_s = busy_s
-        self._waits_s = waits_s
-        self._processors = processors
-
-    def play(self, for_s: float) -> float:
-        """For so long; returns the share of its runs that were walked on the loop's own thread."""
-        until, runs, inline = self.now + for_s, 0, 0
-        while self.now < until:
-            records = max(1, int(0.005 / self._busy_s))
-            here, busy_s = self.sizer.inline, self._busy_s * records
-            alone_s = busy_s + self._waits_s * records
-            took_s = alone_s if here else max(alone_s, 4 * busy_s / self._processors)
-            self.now += took_s if here else took_s / 4  # with four of them out, one comes back after the other
-            self.sizer.observe(took_s, records, busy_s=busy_s, now=self.now, inline=here)
-            runs, inline = runs + 1, inline + here
-        return inline / runs
-
-
-def test_a_handler_that_computes_is_found_among_workers_that_wait_for_the_interpreter() -> None:
-    played = Played(busy_s=20e-6)
-    played.sizer.observe(0.004, 1, busy_s=0.004, now=played.now)  # its first record: nothing was loaded yet
-    played.play(0.2)
-    assert played.play(10.0) == 1.0
-    assert played.sizer.size * 20e-6 <= INLINE_S
-
-
-def test_one_that_computes_for_longer_than_a_fast_one_stays_with_the_loop_but_for_a_look_now_and_then() -> None:
-    played = Played(busy_s=2 * FAST_S)
-    played.play(0.2)
-    assert 0.95 < played.play(4 * TRUST_S) < 1.0
-
-
-@pytest.mark.parametrize("processors", [2.0, 4.0])
-def test_a_handler_that_computes_outside_the_interpreter_keeps_its_threads(processors: float) -> None:
-    assert Played(busy_s=2 * FAST_S, processors=processors).play(10.0) == 0.0
-
-
-def test_a_handler_that_computes_for_long_keeps_its_threads() -> None:
-    played = Played(busy_s=2 * COMPUTES_S)
-    assert played.play(10.0) == 0.0
-    assert played.sizer.size * 4 * 2 * COMPUTES_S <= CONSECUTIVE_S, "by what a run takes among four"
-
-
-def test_a_handler_that_waits_as_well_gets_its_threads_back_at_once() -> None:
-    played = Played(busy_s=30e-6, waits_s=60e-6)  # four of them keep the interpreter busy
-    assert 0.0 < played.play(4 * TRUST_S) < 0.05
-    assert not played.sizer.inline

@@ -45,8 +45,6 @@ def test_a_thread_walks_its_run_in_order_and_counts_every_success() -> None:
     executor.submit([run_of(5)], 1)
     [run] = collect(mailbox, 1)
     assert (run.done, run.failure, seen) == (5, None, [0, 1, 2, 3, 4])
-    assert run.busy_s > 0
-    assert not run.inline
     assert sum(sum(tally.counts) for own in executor.tallies for tally in own.values()) == 5
 
 

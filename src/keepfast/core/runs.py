@@ -408,10 +408,10 @@ class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
     While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `skipped`, `failure`, `failed_s`,
-    `waits`, `sends`, `sending`, `outputs`, `elapsed_s`, `busy_s` and `inline`; the loop alone writes `stop`,
-    `abandoned` and `taken` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each
-    record, so once the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise
-    the loop thread owns it. Once `abandoned`, it stays with its worker: the loop continues with a stand-in.
+    `waits`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and
+    adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so once the loop has set
+    `stop` and read `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once
+    `abandoned`, it stays with its worker: the loop continues with a stand-in.
     """
 
     __slots__ = (
@@ -419,7 +419,6 @@ class Run:
         "attempt",
         "batch",
         "begun_at",
-        "busy_s",
         "current",
         "done",
         "elapsed_s",
@@ -427,7 +426,6 @@ class Run:
         "failed_s",
         "failure",
         "filtered",
-        "inline",
         "keys",
         "messages",
         "outputs",
@@ -465,8 +463,6 @@ class Run:
         self.failure: BaseException | None = None
         self.failed_s = 0.0  # how long the attempt took that failed
         self.elapsed_s = 0.0
-        self.busy_s = 0.0  # how long its thread had the processor; 0 where that is not measured
-        self.inline = False  # the thread that drives the loop walked it
         self.waits = False  # for its turn: the record is in flight, and the handler has not begun
         self.sends: Sends | None = None  # of the attempt in flight, or of the last one
         self.outputs: Sequence[tuple[Message, Outgoing]] = ()  # what its records gave that are done, for a transaction
@@ -596,8 +592,7 @@ class Run:
         self.sends = None
         self.outputs = ()
         self.sending = False
-        self.elapsed_s = self.busy_s = 0.0
-        self.inline = False
+        self.elapsed_s = 0.0
 
 
 class InFlight(dict[Run, None]):

@@ -84,10 +84,10 @@ class Starter:
             kept, self._kept = self._kept, []
             self._executor.submit(kept, len(self.in_flight))
 
-    def back(self, run: Run, now: float) -> None:
+    def back(self, run: Run) -> None:
         """It is not in flight any more."""
         self.in_flight.back(run)
-        self.sizer.observe(run.elapsed_s, run.done, busy_s=run.busy_s, now=now, inline=run.inline)
+        self.sizer.observe(run.elapsed_s, run.done)
 
 
 log = get_logger("keepfast.loop")
@@ -337,7 +337,7 @@ class Loop:
         if run.abandoned:
             self.overdue.came_back(run, now)
             return
-        self.starter.back(run, now)
+        self.starter.back(run)
         partition = run.partition
         if self.guards.on:
             self.guards.returned(run, now)

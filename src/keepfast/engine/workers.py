@@ -86,9 +86,7 @@ class ThreadExecutor:
         take, post, walk, clock, at = self._queue.get, self._mailbox.post, self._walk, time.perf_counter, self._at
         while True:
             at[number] = run = take()
-            begun_s = time.thread_time()
             walk(run, tally[run.partition.place.topic], clock, slot)
-            run.busy_s = time.thread_time() - begun_s
             post(run)
 
     def lively(self) -> bool:
@@ -490,9 +488,7 @@ class Inline:
         self._since = time.monotonic()
         if not self._watched:
             self._awake.set()
-        begun_s, run.inline = time.thread_time(), True
         self._walk(run, tally[run.partition.place.topic], time.perf_counter, slot)
-        run.busy_s = time.thread_time() - begun_s
         with self._lock:
             if self._turn == turn:
                 self._since = None
