@@ -1,13 +1,13 @@
 """What the scenarios share: a scene on the broker of the session. See scene.py, member.py and reconcile.py.
 
-Members are classic ones with a short session. Those of UNDER_BOTH_PROTOCOLS run a second time under KIP-848; with `make
-test-full` all do, except CLASSIC_ONLY.
+Members have a short session. Every scenario runs under both group protocols, except CLASSIC_ONLY; `make test` runs it
+under one of them, chosen by its name.
 """
 
 from __future__ import annotations
 
-import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,22 +17,7 @@ from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.scene import Scene
 
-UNDER_BOTH_PROTOCOLS = frozenset(
-    {
-        "test_a_handler_slower_than_max_poll_interval_is_not_evicted",
-        "test_a_handler_that_hangs_is_timed_out_and_its_record_dead_lettered",
-        "test_a_letter_that_cannot_be_sent_in_time_is_no_clean_end",
-        "test_a_member_killed_with_kill_9_mid_work_loses_nothing",
-        "test_a_member_stopped_past_its_session_is_fenced_off",
-        "test_a_member_that_halts_ends_the_app_with_code_4",
-        "test_a_revoke_during_work_waits_for_the_record_in_hand",
-        "test_a_second_signal_ends_it_now",
-        "test_records_in_flight_beside_a_dead_process_with_completion_map_are_not_repeated",
-        "test_sigterm_mid_handler_finishes_it_and_commits",
-        "test_two_consumers_of_one_app_run_side_by_side",
-        "test_what_a_handler_sends_is_acknowledged_before_its_record_is_finished",
-    }
-)
+PROTOCOLS = ("classic", "consumer")
 CLASSIC_ONLY = {
     # tests/kafka/test_source_membership.py
     "test_a_fenced_static_member_ends_with_code_6": "a name that is taken is waited for",
@@ -43,10 +28,30 @@ CLASSIC_ONLY = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    file = metafunc.definition.path.stem
-    chosen = file in UNDER_BOTH_PROTOCOLS or (os.environ.get("THOROUGH_TESTS") and file not in CLASSIC_ONLY)
-    if chosen and "make_scene" in metafunc.fixturenames:
-        metafunc.parametrize("group_protocol", ["classic", "consumer"], indirect=True)
+    if "make_scene" in metafunc.fixturenames and metafunc.definition.path.stem not in CLASSIC_ONLY:
+        metafunc.parametrize("group_protocol", PROTOCOLS, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The engine is the same under both protocols, and tests/conformance tests what differs: half of the scenarios under
+    each, the other half with `make test-full`.
+    """
+    for item in items:
+        protocol = (
+            item.callspec.params.get("group_protocol")
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else None
+        )
+        if protocol is not None and protocol != chosen_protocol(item.nodeid):
+            item.add_marker(pytest.mark.long)
+
+
+def chosen_protocol(nodeid: str) -> str:
+    """The one under which `make test` runs it; the same for both of its variants."""
+    function, _, variant = nodeid.partition("[")
+    others = [word for word in variant.rstrip("]").split("-") if word not in PROTOCOLS]
+    return PROTOCOLS[zlib.crc32("-".join([function, *others]).encode()) % 2]
 
 
 @pytest.fixture
