@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.schedule import FULL_ONLY, LONG_FIRST
+from tests.support import repetition
 from tests.support.thorough import examples
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ settings.register_profile(
 # In CI a failure must be the change's fault: the same examples every time.
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(repetition)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks

@@ -34,16 +34,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The engine is the same under both protocols, and tests/conformance tests what differs: half of the scenarios under
-    each, the other half with `make test-full`.
+    """`make test` runs one of the two: the engine is the same under both, and tests/kafka tests what differs. The other
+    waits for `make test-full`.
     """
     for item in items:
-        protocol = (
-            item.callspec.params.get("group_protocol")
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-            else None
-        )
-        if protocol is not None and protocol != chosen_protocol(item.nodeid):
+        parameters = getattr(item, "callspec", None)
+        protocol = parameters and parameters.params.get("group_protocol")
+        if protocol and protocol != chosen_protocol(item.nodeid):
             item.add_marker(pytest.mark.long)
 
 
