@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -47,8 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; the rest stays as it is. Those of FULL_ONLY are marked."""
+    full_only = defaultdict[str, list[str]](list)
+    for pattern in FULL_ONLY:
+        full_only[pattern.partition("::")[0]].append(pattern)
     for item in items:
-        if any(fnmatchcase(item.nodeid, pattern) for pattern in FULL_ONLY if item.nodeid.startswith(pattern[:20])):
+        if any(fnmatchcase(item.nodeid, pattern) for pattern in full_only.get(item.nodeid.partition("::")[0], ())):
             item.add_marker(pytest.mark.long)
     timed = {item.path for item in items if item.get_closest_marker("timing")}
     for path in timed:

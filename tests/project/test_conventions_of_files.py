@@ -67,12 +67,12 @@ def test_files_that_are_begun_first_exist() -> None:
 
 
 def test_tests_that_wait_for_the_full_run_exist() -> None:
-    assert [pattern for pattern in FULL_ONLY if not list(ROOT.glob(pattern.partition("::")[0].partition("[")[0]))] == []
-    functions = {found for found in (pattern.partition("::")[2].partition("[")[0] for pattern in FULL_ONLY) if found}
-    texts = "".join(
-        (ROOT / name).read_text() for name in sorted({one.partition("::")[0] for one in FULL_ONLY if "::" in one})
-    )
-    assert [name for name in functions if f"def {name.rstrip('*')}" not in texts] == []
+    for pattern in FULL_ONLY:
+        file, _, test = pattern.partition("::")
+        function = test.partition("[")[0].rstrip("*")
+        assert (ROOT / file).is_file(), pattern
+        assert test, f"{pattern} matches the name of no test"
+        assert f"def {function}" in (ROOT / file).read_text(), pattern
 
 
 def test_the_former_name_stands_nowhere_but_where_it_is_explained() -> None:
