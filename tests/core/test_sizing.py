@@ -13,6 +13,8 @@ from keepfast.core.sizing import (
     INLINE_S,
     LONG_INLINE_S,
     MAX_RUN,
+    QUICK_S,
+    TRIAL_RUNS,
     Sizer,
 )
 
@@ -111,8 +113,81 @@ def test_only_a_fast_handler_is_walked_on_the_loops_own_thread_and_in_short_runs
 
 def test_after_a_long_run_workers_get_the_next_ones() -> None:
     sizer = inlined(1e-6)
-    sizer.observe(LONG_INLINE_S, 4_000)
+    sizer.observe(LONG_INLINE_S, 4_000, here=True)
     assert not sizer.inline
     for _ in range(DISTRUST_RUNS):
         sizer.observe(1e-6, 1)
     assert sizer.inline
+
+
+WORKERS = 4
+
+
+def busy(*, computes_s: float = 0.0, waits_s: float = 0.0, consecutive: bool = True, runs: int = 2_000) -> Sizer:
+    """A sizer that has seen so many runs of a handler that computes and then waits, with more records than workers
+    take. Workers that compute wait for each other.
+    """
+    sizer = Sizer(capacity=WORKERS, consecutive=consecutive, one_by_one=False, may_inline=True)
+    for _ in range(runs):
+        records = sizer.size
+        if sizer.inline:
+            sizer.observe((computes_s + waits_s) * records, records, here=True)
+        else:
+            elapsed_s = max(computes_s + waits_s, WORKERS * computes_s) * records
+            sizer.observe(elapsed_s, records, beside=WORKERS - 1)
+    return sizer
+
+
+@pytest.mark.parametrize("consecutive", [True, False])
+@pytest.mark.parametrize("computes_s", [15e-6, 60e-6, 150e-6])
+def test_a_handler_that_computes_is_walked_on_the_loops_own_thread(computes_s: float, consecutive: bool) -> None:
+    sizer = busy(computes_s=computes_s, consecutive=consecutive)
+    assert sizer.inline
+    assert sizer.size * computes_s <= INLINE_S
+
+
+@pytest.mark.parametrize(
+    ("computes_s", "waits_s"),
+    [(0.0, 100e-6), (0.0, 1e-3), (10e-6, 90e-6), (50e-6, 100e-6), (50e-6, 5e-3), (2 * QUICK_S, 0.0)],
+)
+def test_a_handler_that_waits_or_computes_for_long_keeps_its_workers(computes_s: float, waits_s: float) -> None:
+    for runs in range(TRIAL_RUNS + 5, 400):
+        sizer = busy(computes_s=computes_s, waits_s=waits_s, runs=runs)
+        assert not sizer.inline or sizer.trial
+        assert sizer.workers == (1 if sizer.trial else WORKERS)
+
+
+def test_trials_become_rarer_as_they_fail() -> None:
+    sizer, trials = Sizer(capacity=WORKERS, consecutive=True, one_by_one=True, may_inline=True), 0
+    for _ in range(10_000):
+        trials += sizer.trial
+        sizer.observe(100e-6, 1, beside=0 if sizer.trial else WORKERS - 1, here=sizer.trial)
+    assert 5 <= trials <= 10
+
+
+def test_a_trial_that_cannot_begin_is_given_up() -> None:
+    sizer = busy(waits_s=100e-6, runs=TRIAL_RUNS)
+    assert (sizer.trial, sizer.workers) == (True, 1)
+    sizer.end_trial()
+    assert (sizer.trial, sizer.inline, sizer.workers) == (False, False, WORKERS)
+
+
+def test_a_trial_that_lost_the_loop_is_over_and_no_run_follows_it_there() -> None:
+    sizer = busy(waits_s=100e-6, runs=TRIAL_RUNS)
+    sizer.taken_over()
+    sizer.observe(0.03, 1)
+    assert (sizer.trial, sizer.inline) == (False, False)
+
+
+def test_a_handler_that_begins_to_wait_gets_its_workers_back() -> None:
+    sizer = busy(computes_s=20e-6)
+    while sizer.inline:
+        sizer.observe(150e-6, 1, here=True)
+    assert sizer.workers == WORKERS
+
+
+def test_runs_that_were_alone_lead_to_no_trial() -> None:
+    sizer = Sizer(capacity=WORKERS, consecutive=True, one_by_one=False, may_inline=True)
+    for _ in range(1_000):
+        sizer.observe(100e-6, 1)
+        assert not sizer.trial

@@ -10,9 +10,11 @@ import pytest
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.calls import RecordCall
+from keepfast.engine.loop import TRIAL_WAIT_S
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.workers import HANG_S, Inline, Superseded
 from tests.engine.test_workers import collect, run_of
+from tests.engine.world import World
 from tests.support.waiting import DEADLINE_S, wait_until
 
 
@@ -120,3 +122,23 @@ def test_a_thread_that_comes_back_late_does_not_hide_that_the_next_one_hangs() -
     taken.get(timeout=DEADLINE_S)
     second.set()
     assert len(collect(mailbox, 1)) == 1
+
+
+def test_a_trial_waits_for_the_runs_that_are_out_but_not_for_one_that_hangs() -> None:
+    world = World(lambda values: None, batch=None, partitions=3)
+    for partition in range(3):
+        world.feed("..", partition=partition)
+    world.step()
+    world.step()
+    assert world.out == [["0:0"], ["1:0"], ["2:0"]]
+    sizer = world.loop.sizer
+    sizer.observe(1.0, 1)
+    sizer.trial, sizer.workers = True, 1
+    world.workers.out.pop(0)  # it never comes back
+    for _ in range(2):
+        world.work()
+    for _ in range(5):
+        world.step()
+    assert (world.out, sizer.trial) == ([], True), "nothing starts beside it"
+    world.step(pass_s=2 * TRIAL_WAIT_S)
+    assert (world.out, sizer.trial) == ([["1:1"], ["2:1"]], False)

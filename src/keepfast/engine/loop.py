@@ -31,6 +31,9 @@ from keepfast.engine.subscription import TopicsFound, UnownedFound
 from keepfast.engine.topic_ids import TopicIdsAnswer
 from keepfast.telemetry.logs import get_logger
 
+TRIAL_WAIT_S = 0.1
+"""Longest wait for the runs that are out when one is to be tried on the loop's own thread."""
+
 
 class Starter:
     """Starts what may start, on workers or on the thread that drives the loop. Owner: the loop thread."""
@@ -44,6 +47,8 @@ class Starter:
         self._inline = parts.workers.inline
         self._clock = parts.ports.clock
         self._kept: list[Run] = []  # for this very thread, last one first
+        self._here = False  # what comes back was walked on this very thread
+        self._trial_since: float | None = None
         self.sizer = parts.sizer
         self.in_flight = parts.in_flight
 
@@ -53,6 +58,8 @@ class Starter:
         size = sizer.size
         if size > 1 and not suspects:
             self._lanes.grow(size)
+        if sizer.trial:
+            self._await_trial(now)
         room = sizer.workers - len(in_flight)
         if room <= 0:
             return
@@ -75,11 +82,23 @@ class Starter:
                 run = self._kept.pop()
                 self._inline.walk(run)
                 now = self._clock.monotonic()
+                self._here = True
                 returned(run, now)
+                self._here = False
         return now
+
+    def _await_trial(self, now: float) -> None:
+        """Nothing is started until all runs are back: not for long, because one of them may hang."""
+        if self._trial_since is None:
+            self._trial_since = now
+        elif now - self._trial_since > TRIAL_WAIT_S:
+            self.sizer.end_trial()
+        if not self.sizer.trial or not self.in_flight:
+            self._trial_since = None
 
     def taken_over(self) -> None:
         """Another thread drives from now on: what the last one kept and did not begin goes to workers."""
+        self.sizer.taken_over()
         if self._kept:
             kept, self._kept = self._kept, []
             self._executor.submit(kept, len(self.in_flight))
@@ -87,7 +106,7 @@ class Starter:
     def back(self, run: Run) -> None:
         """It is not in flight any more."""
         self.in_flight.back(run)
-        self.sizer.observe(run.elapsed_s, run.done)
+        self.sizer.observe(run.elapsed_s, run.done, beside=len(self.in_flight), here=self._here)
 
 
 log = get_logger("keepfast.loop")
