@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from keepfast import Avro, ConfigError, Discard, JsonSchema, Protobuf
@@ -18,7 +21,7 @@ from keepfast.core.errors import DecodeError, RegistryError, SchemaPending
 from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.schemas import DeclaredSchemas, Schema, SchemaRef
 from keepfast.decode.schemas import FileDecoder, SchemaDecoder, SchemaFetcher, SchemaSource
-from keepfast.kafka.registry import Registry, RegistryConnection
+from keepfast.kafka.registry import Deserialize, Registered, Registry, RegistryConnection
 from tests.support import messages
 from tests.support.schema_registry import SchemaRegistryServer, message_class
 from tests.support.waiting import DEADLINE_S, wait_until
@@ -123,6 +126,89 @@ def test_what_is_sent_is_read_again_in_every_format(
         assert decode.ref(found.value(), found.headers() or ()) == ref
 
 
+class CountingRegistry(Registry):
+    """Counts what its deserializers read."""
+
+    read = 0
+
+    def deserializer(self, *given: Any) -> Deserialize:
+        inner = super().deserializer(*given)
+
+        def counted(data: bytes, topic: str, headers: Headers) -> Any:
+            self.read += 1
+            return inner(data, topic, headers)
+
+        return counted
+
+
+@pytest.mark.parametrize(("schema", "value"), FORMATS)
+def test_after_the_first_record_the_clients_deserializer_is_not_needed(schema: Schema, value: Any) -> None:
+    registry = CountingRegistry(RegistryConnection(url=f"mock://counting-{schema.format}", register=True))
+    with closing(SchemaSource(registry)) as one:
+        decode, found = decoder(one, schema), sent(one, schema, value)
+        data = found.value() or b""
+        for other in (found, found, message(data, (("traceparent", b"00-4bf92f35-00f067aa-01"),))):
+            assert decode(other) == Invoice("invoice", 5)
+        assert registry.read == 2, "the first record: when its schema is fetched, and for itself"
+        size = 6 if schema.format == "protobuf" else 5  # with the place of the message in its schema
+        for _ in range(3):
+            assert decode(message(data[size:], (("__value_schema_id", data[:size]),))) == Invoice("invoice", 5)
+        assert registry.read > 4, "the id is in a header"
+
+
+def test_an_id_in_a_header_counts_even_if_the_value_begins_like_one() -> None:
+    schema = Avro({"type": "record", "name": "Raw", "fields": [{"name": "data", "type": "bytes"}]})
+    registry = Registry(RegistryConnection(url="mock://misleading", register=True))
+    with closing(SchemaSource(registry)) as one:
+        decode, found = decoder(one, schema, dict), sent(one, schema, {"data": b"abc"}).value() or b""
+        assert decode(message(found)) == {"data": b"abc"}
+        header = ("__value_schema_id", found[:5])
+        assert decode(message(found, (header,))) == {"data": b""}, "the first byte is the length, 0"
+
+
+def test_rules_and_references_are_left_to_the_client() -> None:
+    registry = Registry(RegistryConnection(url="mock://parsers"))
+    found = Registered(SchemaRef(format="avro", subject=SUBJECT, id=1, version=1), json.dumps(V1))
+    assert registry.parser(found, Avro(V1), None) is not None
+    assert registry.parser(replace(found, has_rules=True), Avro(V1), None) is None
+    assert registry.parser(replace(found, references=(("a", "b", 1),)), Avro(V1), None) is None
+    assert registry.parser(found, JsonSchema(JSON_V1), None) is None, "of another format"
+    proto = replace(found, ref=replace(found.ref, format="protobuf"))
+    parse, payload = registry.parser(proto, Protobuf(INVOICE), INVOICE), INVOICE(id="123456789").SerializeToString()
+    assert parse is not None
+    assert parse(b"\0\0\0\0\1\0" + payload).id == "123456789"
+    with pytest.raises(ValueError, match="not the first message"):
+        parse(b"\0\0\0\0\1\2\x0a" + payload)  # the sixth, whose number reads like a field
+    for written in ('"bytes"', '{"type": "bytes"}'):
+        assert registry.parser(replace(found, text=written), Avro(written), None) is None, "written as they are"
+
+
+def outcome(decode: SchemaDecoder, data: bytes, *, quick: bool) -> Any:
+    """What becomes of the value, with a parser or with the client's deserializer."""
+    parsers, decode._quick = decode._quick, decode._quick if quick else {}
+    try:
+        return decode(message(data))
+    except DecodeError as error:
+        return (error.code, str(error))
+    finally:
+        decode._quick = parsers
+
+
+@pytest.mark.parametrize(("schema", "value"), FORMATS)
+@given(data=st.data())
+@settings(deadline=None, max_examples=100)
+def test_whatever_the_bytes_the_result_is_that_of_the_clients_deserializer(
+    schema: Schema, value: Any, data: st.DataObject
+) -> None:
+    with closing(SchemaSource(Registry(RegistryConnection(url=f"mock://any-{schema.format}", register=True)))) as one:
+        valid = sent(one, schema, value).value() or b""
+        decode = decoder(one, schema)
+        decode(message(valid))
+        at = data.draw(st.integers(5, len(valid)))
+        other = valid[:at] + data.draw(st.binary(max_size=8)) + valid[data.draw(st.integers(at, len(valid))) :]
+        assert outcome(decode, other, quick=True) == outcome(decode, other, quick=False)
+
+
 @pytest.mark.parametrize("ids", ["value", "header"])
 @pytest.mark.parametrize(("schema", "key"), [*FORMATS, (Avro('"string"'), "a"), (Avro('"string"'), "a longer one")])
 def test_keys_have_a_subject_of_their_own(
@@ -169,6 +255,8 @@ def test_messages_of_one_schema_of_protobuf_are_told_apart_by_their_place_in_it(
     ]
     decode = decoder(one, Protobuf(), kinds[0] | kinds[1] | kinds[2])
     for kind in kinds:
+        only = decoder(one, Protobuf(), kind)
+        assert [only(sent(one, Protobuf(kind), kind(id="the same"))).id for _ in range(2)] == ["the same"] * 2
         found = decode(sent(one, Protobuf(kind), kind(id="the same")))
         assert (type(found), found.id) == (kind, "the same")
     assert len(decode._refs) == 1
@@ -198,7 +286,8 @@ def test_a_schema_that_has_evolved_is_read_as_the_handlers(
     source: Sources, written: Schema, value: Any, read_by: Schema, wanted: Invoice
 ) -> None:
     one = source(register=True)
-    assert decoder(one, read_by)(sent(one, written, value)) == wanted
+    decode, found = decoder(one, read_by), sent(one, written, value)
+    assert [decode(found) for _ in range(3)] == [wanted] * 3
 
 
 def test_references_are_fetched_with_the_schema(server: SchemaRegistryServer, source: Sources) -> None:

@@ -184,6 +184,12 @@ def id_in(frame: bytes) -> int | None:
     return int.from_bytes(frame[1:ID_BYTES], "big") if frame[0] == MAGIC_ID else None
 
 
+def has_id(headers: Headers, part: RecordPart = "value") -> bool:
+    """Whether a header names the schema of the value or key."""
+    header = ID_HEADERS[part]
+    return any(name == header and found for name, found in headers)
+
+
 def frame_of(value: bytes, headers: Headers, part: RecordPart = "value") -> bytes | None:
     """What names the schema of a value or key: its first bytes, or those of the header; None if nothing does."""
     header = ID_HEADERS[part]

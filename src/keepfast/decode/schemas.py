@@ -25,6 +25,7 @@ from keepfast.core.schemas import (
     Schema,
     SchemaRef,
     frame_of,
+    has_id,
     id_in,
     name_of,
 )
@@ -175,6 +176,7 @@ class SchemaDecoder:
         if isinstance(schema, Protobuf) and len(self._targets) < len(self._kinds):
             raise ConfigError(f"{where}: the name of a message chooses its class, and {self._wanted} have one name")
         self._readers: dict[bytes, Read] = {}
+        self._quick: dict[bytes, Read] = {}  # for values that begin with the id, where there is a parser
         self._refs: dict[bytes, SchemaRef] = {}
         self._unknown: dict[bytes, tuple[float, str]] = {}
 
@@ -182,15 +184,14 @@ class SchemaDecoder:
         value = message.value()
         if value is None:
             return self._null()
-        headers = read_headers(message)
-        if not headers:  # the shortest way, for most records: a known id in the value
-            read = self._readers.get(value[:ID_BYTES])
-            if read is not None:
-                return read(value, headers)
-        return self.read(value, headers)
+        return self.read(value, read_headers(message))
 
     def read(self, value: bytes, headers: Headers) -> Any:
         """Raises DecodeError, Discard and SchemaPending."""
+        if not headers or not has_id(headers, self._part):
+            read = self._quick.get(value[:ID_BYTES])
+            if read is not None:
+                return read(value, headers)
         frame = frame_of(value, headers, self._part)
         read = self._readers.get(frame or b"")
         if read is None:
@@ -261,7 +262,28 @@ class SchemaDecoder:
         self._refs[frame] = found.ref
         by_message = found.ref.format == "protobuf" and len(self._targets) > 1
         self._readers[frame] = self._by_message(found) if by_message else self._reader(found.ref, deserialize, target)
+        if deserialize is not None and not by_message and id_in(frame) is not None:
+            self._quick[frame] = self._reader(found.ref, self._parsing(found, deserialize), target)
         log.info("schema_fetched", topic=self._topic, schema=str(found.ref))
+
+    def _parsing(self, found: Registered, deserialize: Deserialize) -> Deserialize:
+        """As `deserialize`, for values that begin with the id: by a parser, if there is one."""
+        parse = None
+        with suppress(Exception):  # a schema that its own library refuses: the deserializer has the words
+            parse = self._registry.parser(found, self._schema, self._message_of(self._kinds[0]))
+        if parse is None:
+            return deserialize
+
+        def parsing(value: bytes, topic: str, headers: Headers) -> Any:
+            try:
+                return parse(value)
+            except Exception:  # noqa: BLE001 - any error that the bytes cause
+                return deserialize(value, topic, headers)
+
+        return parsing
+
+    def _message_of(self, kind: Any) -> type[Any] | None:
+        return kind if is_message(kind) else self._schema.message if isinstance(self._schema, Protobuf) else None
 
     def _chosen(self, found: Registered, value: bytes, headers: Headers) -> tuple[Deserialize | None, Convert | None]:
         """What reads records like this one; None: the handler takes none of its name."""
@@ -325,7 +347,7 @@ class SchemaDecoder:
         if not isinstance(self._schema, Protobuf):
             convert, names = converter_for(kind, where=where)
             return self._registry.deserializer(self._schema, None, self._part), (convert, names)
-        message = kind if is_message(kind) else self._schema.message
+        message = self._message_of(kind)
         if message is None:
             raise ConfigError(
                 f"{where}: annotate the generated class of Protobuf, or name it, as in schema=Protobuf(Invoice)"

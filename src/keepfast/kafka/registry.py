@@ -4,8 +4,10 @@ confluent-kafka (extra `schemas`). Foreign errors are translated here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -36,6 +38,8 @@ TYPES: Final = {ours: theirs for theirs, ours in FORMATS.items()}
 
 Deserialize = Callable[[bytes, str, Headers], Any]
 """From a value, its topic and its headers to plain data, or to a message of Protobuf."""
+Parse = Callable[[bytes], Any]
+"""The same, from a value that begins with the id of its schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class Registered:
     text: str
     references: tuple[tuple[str, str, int], ...] = ()
     """Name, subject and version of each."""
+    has_rules: bool = False
+    """Values are not only what they were written as: encrypted, migrated or checked by rules."""
 
 
 _mocks: dict[str, Any] = {}
@@ -197,7 +203,7 @@ class Registry:
             id=schema_id,
             version=place.version if place else None,
         )
-        return Registered(ref, found.schema_str, _references(found))
+        return _as_registered(ref, found)
 
     def of_frame(
         self,
@@ -220,7 +226,7 @@ class Registry:
             id=found.schema_id if found else None,
             version=found.version if found else None,
         )
-        return Registered(ref, schema.schema_str, _references(schema))
+        return _as_registered(ref, schema)
 
     def indexes_of(self, value: bytes, headers: Headers) -> tuple[int, ...]:
         """Where the message of a value in Protobuf is in its schema: its number there, and those of messages within
@@ -283,6 +289,21 @@ class Registry:
             return read(data, context)
 
         return deserialize
+
+    def parser(self, found: Registered, schema: Schema, message: type[Any] | None) -> Parse | None:
+        """What reads values of this schema as its deserializer does, with the library that it uses, without what it
+        looks for in each record again. None where that may matter: for rules, and for schemas that refer to others. If
+        it raises anything, the deserializer decides.
+        """
+        if found.has_rules or found.references or found.ref.format != schema.format:
+            return None
+        match schema:
+            case Avro():
+                return _avro_parser(found.text, schema.text())
+            case JsonSchema():
+                return _json_parser(schema.text() or found.text)
+            case Protobuf():
+                return None if message is None else _protobuf_parser(message)
 
     def _deserializer(self, schema: Schema, message: type[Any] | None) -> Any:
         conf = {"subject.name.strategy.type": STRATEGIES[self.connection.subjects]}
@@ -385,8 +406,54 @@ def _schema(text: str, format: SchemaFormat) -> Any:  # noqa: A002 - what it is
     return ClientSchema(text, TYPES[format])
 
 
-def _references(schema: Any) -> tuple[tuple[str, str, int], ...]:
-    return tuple((one.name, one.subject, one.version) for one in schema.references or ())
+def _as_registered(ref: SchemaRef, schema: Any) -> Registered:
+    references = tuple((one.name, one.subject, one.version) for one in schema.references or ())
+    return Registered(ref, schema.schema_str, references, has_rules=schema.rule_set is not None)
+
+
+def _avro_parser(written: str, wanted: str | None) -> Parse | None:
+    from fastavro import parse_schema, schemaless_reader
+
+    writer = parse_schema(json.loads(written))
+    reader = writer if wanted is None else parse_schema(json.loads(wanted))
+    if writer == "bytes" or (isinstance(writer, dict) and writer.get("type") == "bytes"):
+        return None  # which serializers write as they are, without their length
+
+    def parse(value: bytes) -> Any:
+        return schemaless_reader(BytesIO(value[ID_BYTES:]), writer, reader, False)
+
+    return parse
+
+
+def _json_parser(text: str) -> Parse:
+    from jsonschema.validators import validator_for
+    from referencing import Registry as References
+
+    content = json.loads(text)
+    kind = validator_for(content)
+    kind.check_schema(content)
+    errors = kind(content, registry=References()).iter_errors  # of itself: nothing is fetched
+
+    def parse(value: bytes) -> Any:
+        data = json.loads(value[ID_BYTES:])
+        for error in errors(data):
+            raise error
+        return data
+
+    return parse
+
+
+def _protobuf_parser(message: type[Any]) -> Parse:
+    from google.protobuf.message_factory import GetMessageClass
+
+    read = GetMessageClass(message.DESCRIPTOR).FromString
+
+    def parse(value: bytes) -> Any:
+        if value[ID_BYTES] != 0:
+            raise ValueError("not the first message of its schema")
+        return read(value[ID_BYTES + 1 :])
+
+    return parse
 
 
 def _registered(found: Any) -> Registered:
@@ -397,4 +464,4 @@ def _registered(found: Any) -> Registered:
         id=found.schema_id,
         version=found.version,
     )
-    return Registered(ref, schema.schema_str, _references(schema))
+    return _as_registered(ref, schema)
