@@ -85,6 +85,7 @@ def test_every_record_is_read_and_none_raises() -> None:
         assert found.offset is None or 0 <= found.offset < 2**63
         assert found.id == "" or found.topic
         assert 0 <= found.replay_count <= 1_000_000
+        f"{found.group} {found.error_code} {found.error_class} {found.error_message} {found.handler}".encode()
         ours.for_replay(found, ReplayMark("case", "run", 1), topic="orders")
         ours.originals(tuple(own))
         if number % 10 == 0:

@@ -9,14 +9,15 @@ from hypothesis import given
 
 from keepfast.core.records import RecordPlace
 from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
 from keepfast.desk.case_filter import CaseFilter, Offsets
 from keepfast.desk.cases import CaseState
 from keepfast.desk.database import Database
 from keepfast.desk.index import Index
 from keepfast.desk.index_writer import IndexWriter
 from keepfast.desk.letters import StoredLetter
-from keepfast.desk.masking import frames, shape
-from tests.support.letters import compact_json, letter
+from keepfast.desk.masking import frames, json_lines, shape
+from tests.support.letters import compact_json, filed, letter
 
 DLQ = "orders.payment.dlq"
 
@@ -148,3 +149,15 @@ def test_of_a_stack_only_the_places_are_shown() -> None:
         "at com.acme.Deals.close(Deals.java:17)",
         "at java.base/java.lang.Thread.run(Thread.java:840)",
     ]
+
+
+HALF = b'{"text": "half of a pair: \\ud83d"}'  # as a program writes it that cuts a text in the middle of an emoji
+
+
+def test_half_of_a_surrogate_pair_is_shown_escaped_and_stored_as_a_question_mark() -> None:
+    assert json_lines(HALF, indent=1) == HALF.decode().replace("{", "{\n ").replace("}", "\n}")
+    fields = {"original_message": "cut \ud83d", "error_type": "Cut\ud83d", "error_message": "\ud83d", "error_code": "A"}
+    found = read(filed(json.dumps(fields).encode(), ()))
+    assert (found.error_type, found.error_message, found.value) == ("Cut?", "?", b"cut ?")
+    found = read(filed(json.dumps({**fields, "original_message": json.loads(HALF)}).encode(), ()))
+    assert (json.loads(found.value or b""), found.exact) == (json.loads(HALF), False)

@@ -183,8 +183,9 @@ MAX_LONG: Final = 2**63 - 1
 
 
 def text(value: object, limit: int) -> str:
-    """A text, cut; empty if it is none."""
-    return value[:limit] if isinstance(value, str) else ""
+    """A text, cut; empty if it is none. Half of a surrogate pair, which nothing stores or shows, is a question mark."""
+    found = value[:limit] if isinstance(value, str) else ""
+    return found if found.isascii() else found.encode("utf-8", "replace").decode()
 
 
 def utf8(value: bytes | None, limit: int) -> str:

@@ -67,10 +67,12 @@ def _decode(written: object, encoding: object) -> tuple[bytes | None, bool]:
         return value, value is not None
     try:
         if encoding != "json" and isinstance(written, str):
-            return written.encode("utf-8"), False
+            return written.encode("utf-8", "replace"), False
         if encoding is None and written is None:
             return None, False
         return _dumps(written).encode("utf-8"), encoding == "json"
+    except UnicodeEncodeError:  # half of a surrogate pair, which can only have been escaped
+        return json.dumps(written, separators=(",", ":")).encode("ascii"), False
     except (ValueError, RecursionError):
         return None, False
 

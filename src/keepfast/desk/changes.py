@@ -7,7 +7,7 @@ import json
 from base64 import b64encode
 
 from keepfast.core.records import Record
-from keepfast.desk.masking import field_name, shape
+from keepfast.desk.masking import field_name, json_lines, shape
 
 MAX_TEXT = 100_000
 
@@ -27,8 +27,8 @@ def _lines(record: Record, *, reveal: bool) -> list[str]:
         names = [f"header {field_name(name)}" for name, _ in record.headers]
         return [f"key {len(record.key or b'')} bytes", *names, *body]
     try:
-        body = json.dumps(json.loads(record.value or b"null"), indent=1, ensure_ascii=False).splitlines()
-    except ValueError:
+        body = json_lines(record.value or b"null", indent=1).splitlines()
+    except (ValueError, RecursionError):
         body = [_text(record.value)]
     return [f"key {_text(record.key)}", *(f"header {name}: {_text(value)}" for name, value in record.headers), *body]
 

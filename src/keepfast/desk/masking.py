@@ -31,6 +31,12 @@ def shape(value: bytes | None) -> Any:
     return f"<{len(value)} bytes>"
 
 
+def json_lines(value: bytes, indent: int = 2) -> str:
+    """A value over several lines, revealed. Raises ValueError and RecursionError if it is no JSON."""
+    text = json.dumps(json.loads(value), indent=indent, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be shown
+
+
 def masked_text(text: str) -> str:
     """A message without secrets and without what looks like a value. Unquoted words are kept."""
     return normalised(masked(text))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from keepfast.deadletters.letter import Headers
 from keepfast.desk.letters import SchemaReading
-from keepfast.desk.masking import field_name, shape
+from keepfast.desk.masking import field_name, json_lines, shape
 
 MAX_SHOWN, MAX_HEX, MAX_FIELDS, DEEPEST = 64 * 1024, 4 * 1024, 200, 8
 WIRE_HEADER: Final = 5
@@ -99,7 +99,7 @@ def _text(value: bytes) -> DecoderReport:
 
 def _decoded(value: bytes) -> str:
     try:
-        return json.dumps(json.loads(value), indent=2, ensure_ascii=False)[:MAX_SHOWN]
+        return json_lines(value)[:MAX_SHOWN]
     except (ValueError, RecursionError):
         return ""
 
