@@ -7,13 +7,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
-from keepfast import Protobuf
+from keepfast import App, Avro, Protobuf
 from keepfast.app.schemas import prepared
+from keepfast.audit import schema_findings
 from keepfast.cli import main
 from keepfast.cli.dlq_view import reading_of
 from keepfast.core.records import Record
@@ -138,6 +140,44 @@ def test_check_decodes_examples_of_the_registered_schemas(
     }
     assert code == int(not fits)
     assert ("schema of billing.invoice.v1" in keepfast("check", f"{name}:app", "--only", "loop")[1]) is True
+
+
+REFERS = V1 | {"fields": [{"name": "price", "type": "billing.Money"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "status", "why"),
+    [
+        (REFERS, "AVRO", "unknown", "it refers to others"),
+        ('syntax = "proto3";', "PROTOBUF", "failed", "declared as avro"),
+        ("<schema/>", "XML", "unknown", "type XML"),
+    ],
+)
+def test_check_says_what_it_cannot_try(
+    server: SchemaRegistryServer, schema: Any, kind: str, status: str, why: str
+) -> None:
+    references = [{"name": "billing.Money", "subject": "billing.Money", "version": 1}] if schema is REFERS else ()
+    server.put("billing.odd.v1-value", schema, kind, references)
+    app = App("billing")
+
+    @app.consumer("billing.odd.v1", schema=Avro())
+    def odd(value: dict[str, Any]) -> None: ...
+
+    [found] = schema_findings(app, app.settings())
+    assert found.status == status
+    assert why in found.reason
+
+
+def test_what_json_cannot_write_is_shown_all_the_same(server: SchemaRegistryServer) -> None:
+    number = server.put("odd-value", {"type": "object"}, "JSON")
+    ref = SchemaRef(format="json", subject="odd-value", id=number, version=1)
+    value = b"\0" + number.to_bytes(4, "big") + b'{"a": "\\ud800"}'
+    letter = Letter(topic="odd", partition=0, offset=7, key=None, value=value, headers=(), schema=ref)
+    source = SchemaSource(
+        Registry(RegistryConnection(url=server.url, username="reader", password="secret")), at_once=True
+    )
+    assert reading_of(letter, source) == SchemaReading(b'{"a": "?"}', f"read by {ref}")
+    source.close()
 
 
 @pytest.mark.parametrize("form", ["envelope", "nested", "headers"])

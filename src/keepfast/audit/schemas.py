@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
@@ -71,13 +70,19 @@ def _examined(
         if takes_bytes(annotation):
             return SchemaFinding(consumer.name, topic, "passed", f"It takes the bytes of {found.ref} as they are.")
         kind = decoding.models.get(topic, annotation)
-        if isinstance(schema, Protobuf):
+        if found.ref.format != schema.format:
+            problem = f"the topic is declared as {schema.format}"
+        elif isinstance(schema, Protobuf):
             problem = _differs(found, kind, schema)
         else:
             problem = _not_decoded(found, SchemaDecoder(topic, schema, kind, source=source))
+    except _NoExample as error:
+        return SchemaFinding(consumer.name, topic, "unknown", str(error))
     except RegistryError as error:
         missing = error.fault is Fault.MISSING
-        return SchemaFinding(consumer.name, topic, "unknown", "Nothing is registered yet." if missing else str(error))
+        return SchemaFinding(
+            consumer.name, topic, "unknown", "Nothing is registered yet." if missing and error.code else str(error)
+        )
     except ConfigError as error:
         return SchemaFinding(consumer.name, topic, "failed", str(error))
     if problem:
@@ -97,17 +102,28 @@ def _not_decoded(found: Registered, decode: SchemaDecoder) -> str:
     return ""
 
 
-def _examples(found: Registered) -> Iterator[bytes]:
-    schema = json.loads(found.text)
-    if found.ref.format == "json":
-        yield from (json.dumps(one).encode() for one in json_examples(schema))
-        return
+class _NoExample(Exception):
+    """Nothing can be tried."""
+
+
+def _examples(found: Registered) -> list[bytes]:
+    """Raises _NoExample."""
+    try:
+        schema = json.loads(found.text)
+        if found.ref.format == "json":
+            return [json.dumps(one).encode() for one in json_examples(schema)]
+        return [_in_avro(one, schema) for one in avro_examples(schema)]
+    except Exception as error:  # whatever is in a schema, and whatever it refers to
+        why = "it refers to others" if found.references else type(error).__name__
+        raise _NoExample(f"No example of {found.ref} could be made: {why}.") from error
+
+
+def _in_avro(value: Any, schema: Any) -> bytes:
     from fastavro import parse_schema, schemaless_writer
 
-    for one in avro_examples(schema):
-        stream = BytesIO()
-        schemaless_writer(stream, parse_schema(schema), one)
-        yield stream.getvalue()
+    stream = BytesIO()
+    schemaless_writer(stream, parse_schema(schema), value)
+    return stream.getvalue()
 
 
 def _differs(found: Registered, annotation: Any, schema: Protobuf) -> str:

@@ -352,9 +352,12 @@ def reading_of(letter: Letter, source: SchemaSource) -> SchemaReading | None:
         reader = _reader(schema.format, letter.value, letter, source)
         decode = SchemaDecoder(letter.topic or "", reader, dict[str, Any], source=source)
         data = decode.read(letter.value, letter.headers)
+        text = json.dumps(data, default=str, ensure_ascii=False)
     except (DecodeError, Discard, RegistryError) as error:
         return SchemaReading(None, str(error))
-    return SchemaReading(json.dumps(data, default=str, ensure_ascii=False).encode(), f"read by {schema}")
+    except (ValueError, RecursionError) as error:
+        return SchemaReading(None, f"it cannot be shown as JSON ({type(error).__name__})")
+    return SchemaReading(text.encode("utf-8", "replace"), f"read by {schema}")
 
 
 def _reader(format: SchemaFormat, value: bytes, letter: Letter, source: SchemaSource) -> Schema:  # noqa: A002 - what it is
