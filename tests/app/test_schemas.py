@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepfast import App, Avro, BatchContext, ConfigError, Context, JsonSchema, Protobuf, Router, StartError
+from keepfast import App, Avro, BatchContext, ConfigError, Context, JsonSchema, Pattern, Protobuf, Router, StartError
 from keepfast.app.schemas import source_of
 from keepfast.core.errors import RegistryError, SchemaPending
 from keepfast.core.records import TopicPartition
@@ -165,6 +165,24 @@ def test_tests_of_an_app_send_and_see_values_of_every_format() -> None:
         ("billing.file.v1", None),
         ("proto", INVOICE(id="a")),
     ]
+
+
+def test_a_topic_that_a_pattern_finds_has_the_schema_that_the_app_declares() -> None:
+    app, seen = App("billing"), list[Any]()
+    app.schema("audit.login.v1", Avro(AVRO), key=Avro('"string"'))
+
+    @app.consumer(Pattern(r"audit\..*"))
+    def audit(entry: Invoice, ctx: Context) -> None:
+        seen.append((ctx.topic, entry.id, ctx.decoded_key))
+
+    async def story() -> None:
+        async with harness(app) as h:
+            await h.send("audit.login.v1", {"id": "a"}, key="b")
+            await h.send("audit.other.v1", {"id": "c"}, key="d")
+            assert not h.dead
+
+    asyncio.run(story())
+    assert seen == [("audit.login.v1", "a", "b"), ("audit.other.v1", "c", b"d")]
 
 
 KEYS: list[tuple[Schema, Any, Any]] = [

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from enum import Enum
 from threading import Event
 from typing import Any
+from uuid import UUID
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import AnyUrl, BaseModel
 
 from keepfast import Avro, ConfigError, Discard, JsonSchema, Protobuf
 from keepfast.app.schemas import SchemaEncoder, prepared
@@ -331,6 +334,90 @@ def test_an_id_that_the_registry_does_not_know_is_final_and_asked_for_once(
     assert decode.ref(b"\0\0\0\0\x63abc", ()) == SchemaRef(format=schema.format, subject=SUBJECT, id=99)
 
 
+def decoded(decode: SchemaDecoder, value: bytes) -> Any:
+    """When its schema was fetched, or is known not to be there."""
+    try:
+        return decode(message(value))
+    except SchemaPending as waits:
+        wait_until(waits.answered, "the registry has answered")
+    return decode(message(value))
+
+
+GONE = {"name": "billing.Money", "subject": "gone", "version": 1}
+LARGE = b"\0\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (b"\0\0\0\0\x01", "Schemas of the type XML"),
+        (b"\0\0\0\0\x02", "Subject not found"),
+        (b"\0\0\0\0\x03", "cannot be used"),
+        (LARGE, "is no id"),
+    ],
+    ids=["type", "reference", "text", "id"],
+)
+def test_a_schema_that_cannot_be_used_is_final_and_stops_no_other(
+    server: SchemaRegistryServer, source: Sources, frame: bytes, why: str
+) -> None:
+    server.put(SUBJECT, "<schema/>", "XML")
+    server.put(SUBJECT, record(price={"type": "billing.Money"}), references=[GONE])
+    server.put(SUBJECT, "no JSON")
+    server.put(SUBJECT, V1)
+    server.answers[f"/schemas/ids/{2**32 - 1}"] = 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+    kind = Invoice | Refund if frame.endswith(b"\x03") else Invoice  # its name chooses, and needs the text
+    decode = decoder(source(at_once=False), Avro(), kind)
+    with pytest.raises(DecodeError, match=why) as refused:
+        decoded(decode, frame + b"\x02a\x0a")
+    assert refused.value.code == "SCHEMA_UNKNOWN"
+    assert decoded(decode, b"\0\0\0\0\x04\x02a\x0a") == Invoice("a", 5)
+
+
+def test_a_schema_that_the_registry_does_not_give_stops_no_other(server: SchemaRegistryServer, source: Sources) -> None:
+    server.put(SUBJECT, V1)
+    server.answers["/schemas/ids/7"] = 500, {"error_code": 50001, "message": "Error in the backend data store"}
+    decode = decoder(source(at_once=False), Avro())
+    with pytest.raises(SchemaPending) as waits:
+        decode(message(b"\0\0\0\0\x07\x02a\x0a"))
+    assert decoded(decode, b"\0\0\0\0\x01\x02a\x0a") == Invoice("a", 5)
+    assert not waits.value.answered()
+    server.answers.clear()
+    wait_until(waits.value.answered, "the registry says that it has none")
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_registry_that_does_not_say_where_a_schema_is_still_gives_it(
+    server: SchemaRegistryServer, source: Sources, status: int
+) -> None:
+    server.put(SUBJECT, V1)
+    server.answers["/schemas/ids/1/versions"] = status, None
+    decode, value = decoder(source(at_once=False), Avro()), b"\0\0\0\0\x01\x02a\x0a"
+    assert decoded(decode, value) == Invoice("a", 5)
+    assert decode.ref(value, ()) == SchemaRef(format="avro", id=1)
+
+
+def test_a_guid_is_read_whatever_subject_has_it(server: SchemaRegistryServer, source: Sources) -> None:
+    server.put("billing.Invoice", V1)
+    value = b"\x01" + UUID(server._entries[0].guid).bytes + b"\x02a\x0a"
+    assert decoded(decoder(source(at_once=False), Avro()), value) == Invoice("a", 5)
+
+
+def test_an_error_of_a_question_does_not_end_the_thread() -> None:
+    fetcher, answered, tries = SchemaFetcher(), Event(), list[int]()
+
+    def fetch() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyError("unexpected")
+
+    fetcher.ask("first", fetch)
+    fetcher.ask("second", answered.set)
+    assert answered.wait(DEADLINE_S)
+    wait_until(lambda: fetcher.answered("first"), "it was asked again")
+    assert len(tries) == 2
+    fetcher.close(lambda: None)
+
+
 @pytest.mark.parametrize("value", [b"", b'{"id": "a"}', b"\0\0\0", b"\x01short"])
 def test_a_value_without_an_id_is_final_and_asks_nothing(
     server: SchemaRegistryServer, source: Sources, value: bytes
@@ -425,6 +512,43 @@ def test_a_schema_that_the_code_does_not_have_is_the_latest_of_the_subject(
     assert encoder(source(), Avro()).encode(TOPIC, Model(id="a", cents=5), ()) == (b"\0\0\0\0\x01\x02a\x0a", ())
 
 
+@pytest.mark.parametrize("register", [True, False])
+def test_a_schema_in_a_file_is_asked_for_at_the_start_and_not_when_something_is_sent(
+    server: SchemaRegistryServer, source: Sources, tmp_path: Any, register: bool
+) -> None:
+    file = tmp_path / "invoice.avsc"
+    file.write_text(f"{json.dumps(V1, indent=2)}\n")
+    server.put(SUBJECT, json.dumps(V1, indent=2))
+    ready, asked = encoder(source(register=register), Avro(file)), len(server.requests)
+    assert ready.encode(TOPIC, Invoice("a", 5), ()) == (b"\0\0\0\0\x01\x02a\x0a", ())
+    assert len(server.requests) == asked
+
+
+def test_a_message_that_requires_fields_can_be_sent(source: Sources) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="required.proto", package="billing", syntax="proto2")
+    file.message_type.add(name="Invoice").field.add(name="id", number=1, type="TYPE_STRING", label="LABEL_REQUIRED")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("billing.Invoice"))
+    data, _ = encoder(source(register=True), Protobuf(kind)).encode(TOPIC, kind(id="a"), ())
+    assert data == b"\0\0\0\0\x01\0\x0a\x01a"
+
+
+def test_what_pydantic_has_and_avro_has_not_is_sent_as_its_value(source: Sources) -> None:
+    class Kind(Enum):
+        PAID = "PAID"
+
+    class Link(BaseModel):
+        kind: Kind
+        url: AnyUrl
+
+    schema = record(url={"type": "string"})
+    schema["fields"][0] = {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["OPEN", "PAID"]}}
+    value = Link(kind=Kind.PAID, url=AnyUrl("https://a.example"))
+    data, _ = encoder(source(register=True), Avro(schema)).encode(TOPIC, value, ())
+    assert data == b"\0\0\0\0\x01\x02\x24https://a.example/"
+
+
 def test_an_incompatible_schema_is_not_registered(server: SchemaRegistryServer, source: Sources) -> None:
     server.put(SUBJECT, V1)
     with pytest.raises(RegistryError, match="incompatible") as refused:
@@ -473,6 +597,20 @@ def test_a_json_schema_without_a_registry_needs_a_schema() -> None:
         JsonSchema(registry=False)
     with pytest.raises(ConfigError, match="is no JSON Schema"):
         FileDecoder(TOPIC, JsonSchema({"type": 5}, registry=False), Invoice, tombstones="dead-letter")
+
+
+def test_a_json_schema_file_refers_to_nothing_outside_of_it(server: SchemaRegistryServer) -> None:
+    def made(reference: str) -> FileDecoder:
+        schema = {"properties": {"a": {"$ref": reference}}, "$defs": {"a": {"$ref": "#"}}}
+        return FileDecoder(TOPIC, JsonSchema(schema, registry=False), dict[str, Any], tombstones="dead-letter")
+
+    for reference in (f"{server.url}/a.json", "a.json", "#/$defs/b"):
+        with pytest.raises(ConfigError, match=f"refers to {re.escape(reference)}, which is not in it"):
+            made(reference)
+    assert not server.requests
+    assert made("#/$defs/a")(message(b'{"a": {"a": {}}}')) == {"a": {"a": {}}}
+    with pytest.raises(DecodeError, match="nested too deeply"):
+        made("#/$defs/a")(message(b'{"a":' * 900 + b"{}" + b"}" * 900))
 
 
 def test_a_registry_is_released_when_its_last_question_is_answered() -> None:

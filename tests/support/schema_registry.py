@@ -35,14 +35,16 @@ class Entry:
 
 @dataclass
 class SchemaRegistryServer:
-    """`requests` are all that came, `status` answers everything with that error, `slow_s` delays each answer,
-    `login` is what basic authentication must bring; with `token`, it gets that at /token, and all else needs it.
+    """`requests` are all that came, `status` answers everything with that error, `slow_s` delays each answer, `answers`
+    are those to single paths (a status and its content, None for that of a proxy). `login` is what basic
+    authentication must bring; with `token`, it gets that at /token, and all else needs it.
     """
 
     login: tuple[str, str] | None = None
     token: str | None = None
     status: int | None = None
     slow_s: float = 0.0
+    answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     _entries: list[Entry] = field(default_factory=list)
     _levels: dict[str, str] = field(default_factory=dict)
@@ -231,6 +233,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(401, {"error_code": 401, "message": "Unauthorized"})
         elif served.status is not None:
             self._reply(served.status, {"error_code": 50001, "message": "Error in the backend data store"})
+        elif path in served.answers:
+            self._reply(*served.answers[path])
         else:
             self._reply(*served.answer(self.command, path, body))
 

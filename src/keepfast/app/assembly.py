@@ -17,6 +17,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.names import expand
 from keepfast.core.ports import Sink
+from keepfast.core.topic_patterns import matching
 from keepfast.decode.choice import Decoding
 from keepfast.engine.calls import Handler
 from keepfast.engine.hooks import Hook
@@ -125,9 +126,10 @@ def decoding_of(consumer: Consumer, settings: Settings) -> Decoding:
     models = {expand(topic, names): model for topic, model in decoding.models.items()}
     schemas = {expand(topic, names): schema for topic, schema in decoding.schemas.items()}
     keys = {expand(topic, names): schema for topic, schema in decoding.keys.items()}
-    return replace(
-        decoding, models=models, schemas=schemas, keys=keys, unknown_types=own.unknown_types, topics=own.topics
-    )
+    topics = own.topics  # and those that a pattern may find
+    if own.pattern is not None:
+        topics = (*topics, *matching(own.pattern, {*schemas, *keys}, (), topics))
+    return replace(decoding, models=models, schemas=schemas, keys=keys, unknown_types=own.unknown_types, topics=topics)
 
 
 def _call(handler: Handler, plan: Plan, sink: Sink, tracing: Tracing | None) -> AnyCall:

@@ -236,11 +236,10 @@ def plain(value: Any, schema: AnySchema) -> Any:
     """What serializers take: a message of Protobuf as it is, everything else as dicts, lists and numbers."""
     if is_message(type(value)) or isinstance(schema, CloudEvents):
         return value
+    text_of: Callable[[Any], str] | None = None
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json" if schema.format == "json" else "python")
-    if schema.format == "json":
-        return msgspec.to_builtins(value)
-    return msgspec.to_builtins(value, builtin_types=NATIVE)
+        value, text_of = value.model_dump(mode="json" if schema.format == "json" else "python"), str  # URLs and such
+    return msgspec.to_builtins(value, builtin_types=() if schema.format == "json" else NATIVE, enc_hook=text_of)
 
 
 def _validated(topic: str, schema: JsonSchema) -> Serialize:

@@ -115,9 +115,10 @@ class SchemaFetcher:
                 key, fetch = next(iter(self._wanted.items()))
             try:
                 fetch()
-            except RegistryError as error:
-                self._note(str(error))
+            except Exception as error:  # noqa: BLE001 - the thread's edge: records wait for it, and see why
+                self._note(str(error) or type(error).__name__)
                 with self._changed:
+                    self._wanted[key] = self._wanted.pop(key)  # last: the others may be answered
                     self._changed.wait(wait_s)
                 wait_s = min(MAX_RETRY_S, 2 * wait_s)
                 continue
@@ -244,13 +245,28 @@ class SchemaDecoder:
         """Raises RegistryError if the registry does not answer."""
         try:
             found = self._registry.of_frame(frame, self._topic, self._schema.format, self._part)
+            read, quick = self._readers_of(found, value, headers)
         except RegistryError as error:
             if error.fault is not Fault.MISSING:
                 raise
-            if len(self._unknown) >= MAX_UNKNOWN:
-                self._unknown.clear()
-            self._unknown[frame] = (time.monotonic() + UNKNOWN_FOR_S, f"the registry does not know its schema: {error}")
+            self._note_unknown(frame, f"the registry does not have its schema: {error}")
             return
+        except Exception as error:  # noqa: BLE001 - a schema that cannot be used becomes an outcome
+            self._note_unknown(frame, f"its schema cannot be used ({type(error).__name__})")
+            return
+        self._refs[frame] = found.ref
+        self._readers[frame] = read
+        if quick is not None and id_in(frame) is not None:
+            self._quick[frame] = quick
+        log.info("schema_fetched", topic=self._topic, schema=str(found.ref))
+
+    def _note_unknown(self, frame: bytes, why: str) -> None:
+        if len(self._unknown) >= MAX_UNKNOWN:
+            self._unknown.clear()
+        self._unknown[frame] = (time.monotonic() + UNKNOWN_FOR_S, why)
+
+    def _readers_of(self, found: Registered, value: bytes, headers: Headers) -> tuple[Read, Read | None]:
+        """What reads values of a schema, and for those that begin with the id something quicker, if there is."""
         deserialize, target = self._chosen(found, value, headers)
         if deserialize is not None:  # once here, so that what the schema refers to is in the client's cache
             try:
@@ -259,12 +275,13 @@ class SchemaDecoder:
                 away = self._registry.trouble(error)
                 if away is not None:  # else it is about the value: decoding it again will tell
                     raise away from error
-        self._refs[frame] = found.ref
         by_message = found.ref.format == "protobuf" and len(self._targets) > 1
-        self._readers[frame] = self._by_message(found) if by_message else self._reader(found.ref, deserialize, target)
-        if deserialize is not None and not by_message and id_in(frame) is not None:
-            self._quick[frame] = self._reader(found.ref, self._parsing(found, deserialize), target)
-        log.info("schema_fetched", topic=self._topic, schema=str(found.ref))
+        if by_message:
+            return self._by_message(found), None
+        read = self._reader(found.ref, deserialize, target)
+        if deserialize is None:
+            return read, None
+        return read, self._reader(found.ref, self._parsing(found, deserialize), target)
 
     def _parsing(self, found: Registered, deserialize: Deserialize) -> Deserialize:
         """As `deserialize`, for values that begin with the id: by a parser, if there is one."""
@@ -373,7 +390,7 @@ class FileDecoder:
             kind.check_schema(content)
         except Exception as error:
             raise ConfigError(f"the schema of the topic {topic} is no JSON Schema: {error.message}") from error  # type: ignore[attr-defined] # jsonschema's
-        self._find = kind(content).iter_errors
+        self._find = kind(content, registry=_references(topic, content, kind)).iter_errors
         self._declared = frozenset(declared_names(content))
         self._null = on_null(annotation, tombstones)
         self._convert, self._names = converter_for(annotation, where=where)
@@ -389,23 +406,37 @@ class FileDecoder:
 
         try:
             data = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            failure = describe(error, value, wanted="JSON", names=frozenset)
-        else:
             wrong = best_match(self._find(data))
             if wrong is None:
-                return self._converted(data, value)
+                return self._convert(data)
             failure = describe_invalid(wrong, schema="its JSON Schema", declared=self._declared)
-        raise failure
-
-    def _converted(self, data: Any, value: bytes) -> Any:
-        try:
-            return self._convert(data)
         except (Signal, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - any error that the bytes cause becomes an outcome
-            failure = describe(error, value, wanted=self._wanted, names=self._names)
-        raise failure
+            wanted = "JSON" if isinstance(error, json.JSONDecodeError) else self._wanted
+            failure = describe(error, value, wanted=wanted, names=self._names)
+        raise failure  # outside, because the library's error quotes the payload
+
+
+def _references(topic: str, schema: Any, kind: Any) -> Any:
+    """What a schema may refer to: itself, and those of JSON Schema. Nothing is fetched. Raises ConfigError."""
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # it has none
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
+
+    root: Any = specification_with(kind.ID_OF(kind.META_SCHEMA)).create_resource(schema)
+    parts: list[tuple[Any, Any]] = [(root, REGISTRY.resolver_with_root(root))]
+    for part, resolver in parts:  # which grows
+        reference = part.contents.get("$ref") if isinstance(part.contents, dict) else None
+        try:
+            if isinstance(reference, str):
+                resolver.lookup(reference)
+        except Unresolvable as error:
+            raise ConfigError(
+                f"the schema of the topic {topic} refers to {reference}, which is not in it; move it there, to $defs"
+            ) from error
+        parts += [(one, resolver.in_subresource(one)) for one in part.subresources()]
+    return REGISTRY
 
 
 def declared_names(schema: Any) -> Iterable[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final, Literal
@@ -30,6 +31,11 @@ from keepfast.core.schemas import (
 
 UNKNOWN: Final = frozenset({40400, 40401, 40402, 40403, 40408})
 """Codes with which a registry says that it does not have what was asked for."""
+NO_SUCH_PATH: Final = "404"
+"""Our code where a 404 has none of these: a wrong URL, a proxy, or a question that this registry does not know."""
+MAX_ID: Final = (1 << 31) - 1
+MAX_TEXT: Final = 200
+"""Of what a registry, or a proxy before it, says."""
 STRATEGIES: Final = {"topic": "TOPIC", "record": "RECORD", "topic-record": "TOPIC_RECORD"}
 FORMATS: Final[Mapping[str, SchemaFormat]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 FORMS: Final[Mapping[SchemaFormat, str]] = {"protobuf": "serialized"}
@@ -162,7 +168,10 @@ class Registry:
 
     def trouble(self, error: Exception) -> RegistryError | None:
         """What an error of a deserializer says about the registry; None if it is about the value."""
-        foreign = hasattr(error, "http_status_code") or type(error).__module__.partition(".")[0] in ("httpx", "httpx2")
+        from confluent_kafka.schema_registry.error import OAuthTokenError
+
+        foreign = hasattr(error, "http_status_code") or isinstance(error, OAuthTokenError)
+        foreign = foreign or type(error).__module__.partition(".")[0] in ("httpx", "httpx2")
         return translated(error, self.connection.url) if foreign else None
 
     # -- subjects
@@ -198,7 +207,7 @@ class Registry:
         places = self._places(schema_id, subject, found)
         place = next((one for one in places if one.subject == subject), places[0] if places else None)
         ref = SchemaRef(
-            format=FORMATS[found.schema_type or "AVRO"],
+            format=_format(found),
             subject=(place.subject if place else "") or "",
             id=schema_id,
             version=place.version if place else None,
@@ -215,13 +224,15 @@ class Registry:
         """The schema that the frame of a value or key names. It is in the client's cache then, for the deserializer."""
         subject = self.subject_of(topic, None, part) or None
         schema_id = id_in(frame)
+        if schema_id is not None and schema_id > MAX_ID:  # registries answer as if the path were wrong
+            raise RegistryError(f"{schema_id} is no id of a schema: it is too large", fault=Fault.MISSING)
         if schema_id is not None:
             return self.by_id(schema_id, subject, form=FORMS.get(format))
         guid = str(UUID(bytes=frame[1:GUID_BYTES])) if len(frame) >= GUID_BYTES else frame.hex()
         schema = self.ask(self.client.get_schema_by_guid, guid, FORMS.get(format))
-        found = self.ask(self.client.lookup_schema, subject, schema) if subject else None
+        found = self._name(self.client.lookup_schema, subject, schema) if subject else None
         ref = SchemaRef(
-            format=FORMATS[schema.schema_type or "AVRO"],
+            format=_format(schema),
             subject=subject or "",
             id=found.schema_id if found else None,
             version=found.version if found else None,
@@ -242,14 +253,21 @@ class Registry:
 
     def _places(self, schema_id: int, subject: str | None, schema: Any) -> list[Any]:
         """Subjects and versions that have it."""
+        if not self.in_memory:
+            return list(self._name(self.client.get_schema_versions, schema_id) or ())
+        found = self._name(self.client.lookup_schema, subject, schema) if subject else None
+        return [] if found is None else [found]
+
+    def _name(self, question: Callable[..., Any], *given: Any) -> Any:
+        """Where a schema is that the registry has just given. None if it does not know this question, refuses it, or
+        does not know: the schema can be used without.
+        """
         try:
-            if self.in_memory:
-                return [self.ask(self.client.lookup_schema, subject, schema)] if subject else []
-            return list(self.ask(self.client.get_schema_versions, schema_id))
+            return self.ask(question, *given)
         except RegistryError as error:
-            if error.fault is not Fault.MISSING:
+            if error.fault is Fault.RETRY and error.code != NO_SUCH_PATH:
                 raise
-            return []  # a registry without that question
+        return None
 
     def is_compatible(self, subject: str, text: str, format: SchemaFormat) -> bool:  # noqa: A002 - what it is
         """Whether the registry would take it as the next version."""
@@ -336,7 +354,7 @@ class Registry:
             return bytes(write(data, SerializationContext(topic, field_of, headers)))
 
         if isinstance(schema, Protobuf) and schema.message is not None:
-            self.ask(serialize, schema.message(), [])
+            self.ask(_try, serialize, schema.message())
         return serialize
 
     def _serializer(self, topic: str, schema: Schema, part: RecordPart) -> Any:
@@ -385,24 +403,43 @@ def translated(error: Exception, url: str) -> RegistryError:
     if status is None:
         why = type(error).__name__
         return RegistryError(f"The schema registry {url} does not answer ({why}).", fault=Fault.RETRY, code=why)
-    text = f"The schema registry {url} answers {status}: {getattr(error, 'error_message', '')}"
+    text = f"The schema registry {url} answers {status}: {str(getattr(error, 'error_message', ''))[:MAX_TEXT]}"
     if status in (401, 403):
         return RegistryError(
             f"{text}. Set registry.username and registry.password, or registry.oauth_…, or ask for the right.",
             fault=Fault.REFUSED,
         )
-    if status == 404 and code in UNKNOWN:
-        return RegistryError(text, fault=Fault.MISSING, code=str(code))
-    if status == 404 or status >= 500 or status == 429:  # a 404 without a code of the API is a wrong path, or a proxy
+    if status == 404:
+        known = code in UNKNOWN
+        return RegistryError(
+            text, fault=Fault.MISSING if known else Fault.RETRY, code=str(code) if known else NO_SUCH_PATH
+        )
+    if status < 400 or status in (408, 429) or status >= 500:  # below 400: a proxy
         return RegistryError(text, fault=Fault.RETRY, code=str(code))
     return RegistryError(text, fault=Fault.FATAL, code=str(code))
+
+
+def _try(serialize: Callable[[Any, list[tuple[str, Any]]], bytes], message: Any) -> None:
+    """The serializer asks the registry before it looks at the message, which may lack what it requires."""
+    from google.protobuf.message import EncodeError
+
+    with suppress(EncodeError):
+        serialize(message, [])
+
+
+def _format(schema: Any) -> SchemaFormat:
+    kind = schema.schema_type or "AVRO"
+    if kind not in FORMATS:
+        raise RegistryError(f"Schemas of the type {kind} are not read", fault=Fault.MISSING)
+    return FORMATS[kind]
 
 
 def _schema(text: str, format: SchemaFormat) -> Any:  # noqa: A002 - what it is
     from confluent_kafka.schema_registry import Schema as ClientSchema
 
-    if format == "avro" and text.strip()[:1] == '"':
-        text = f'{{"type":{text.strip()}}}'  # as its serializer writes the name of a type
+    if format == "avro":  # exactly as its serializer asks for it: the client's cache goes by the text
+        text = text.strip()
+        text = f'{{"type":{text}}}' if text[:1] == '"' else text
     return ClientSchema(text, TYPES[format])
 
 
@@ -459,7 +496,7 @@ def _protobuf_parser(message: type[Any]) -> Parse:
 def _registered(found: Any) -> Registered:
     schema = found.schema
     ref = SchemaRef(
-        format=FORMATS[schema.schema_type or "AVRO"],
+        format=_format(schema),
         subject=found.subject or "",
         id=found.schema_id,
         version=found.version,
