@@ -90,6 +90,7 @@ AVRO = {"type": "record", "name": "Invoice", "fields": [{"name": "id", "type": "
 INVOICE = message_class("billing.Invoice", {"id": "string"})
 
 
+@pytest.mark.parametrize("ids", ["value", "header"])
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 @pytest.mark.parametrize(
     ("data", "kind", "sent"),
@@ -97,12 +98,13 @@ INVOICE = message_class("billing.Invoice", {"id": "string"})
         (None, Invoice, Invoice("an invoice")),
         (Avro(AVRO), Invoice, {"id": "an invoice"}),
         (Protobuf(INVOICE), INVOICE, INVOICE(id="an invoice")),
+        (JsonSchema({"type": "object", "required": ["id"]}), Invoice, Invoice("an invoice")),
         (JsonSchema({"type": "object", "required": ["id"]}, registry=False), Invoice, Invoice("an invoice")),
     ],
-    ids=["json", "avro", "protobuf", "json-schema"],
+    ids=["json", "avro", "protobuf", "json-schema", "json-schema-file"],
 )
 def test_what_is_sent_is_an_event_that_is_read_again(
-    mode: Literal["structured", "binary"], data: Any, kind: Any, sent: Any
+    mode: Literal["structured", "binary"], ids: str, data: Any, kind: Any, sent: Any
 ) -> None:
     topic, event = "billing.event.v1", CloudEvents("/billing", "invoice.sent", mode, data)
     app, seen = App("billing"), list[Any]()
@@ -116,14 +118,14 @@ def test_what_is_sent_is_an_event_that_is_read_again(
 
     @app.consumer("billing.order.v1")
     async def bill(order: dict[str, Any], ctx: Context) -> None:
-        ctx.send(topic, sent)
+        ctx.send(topic, sent, headers={"trace-bin": b"\xff"})  # which is no text
 
     @app.middleware  # before which schemas are fetched
     def around() -> Iterator[None]:
         yield
 
     async def story() -> None:
-        async with harness(app) as h:
+        async with harness(app, environ={"KEEPFAST_REGISTRY_IDS": ids}) as h:
             await h.send("billing.order.v1", {})
             assert not h.dead
 
@@ -134,6 +136,35 @@ def test_what_is_sent_is_an_event_that_is_read_again(
     assert attributes["id"]
     assert attributes["time"]
     assert any(name.startswith("ce_") for name, _ in headers) == (mode == "binary")
+
+
+def test_headers_that_are_passed_on_do_not_describe_what_is_sent() -> None:
+    app, seen = App("billing"), list[Any]()
+    app.schema("billing.in.v1", Avro(AVRO), key=Avro(AVRO))
+    app.schema("billing.avro.v1", Avro({**AVRO, "name": "Other", "fields": [{"name": "n", "type": "long"}]}))
+    app.schema("billing.binary.v1", CloudEvents("/billing", "first", "binary"))
+    app.schema("billing.structured.v1", CloudEvents("/billing", "second"))
+    onward = {"billing.in.v1": "billing.avro.v1", "billing.avro.v1": "billing.binary.v1"}
+    onward["billing.binary.v1"] = "billing.structured.v1"
+
+    @app.consumer(*onward, "billing.structured.v1")
+    def forward(value: dict[str, Any], ctx: Context) -> None:
+        seen.append((ctx.topic, value, (ctx.cloudevent or {}).get("type"), dict(ctx.headers).get("own")))
+        if ctx.topic in onward:
+            ctx.send(onward[ctx.topic], {"n": 1}, headers=ctx.headers)
+
+    async def story() -> None:
+        async with harness(app, environ={"KEEPFAST_REGISTRY_IDS": "header"}) as h:
+            await h.send("billing.in.v1", {"id": "a"}, key={"id": "a"}, headers={"own": b"1"})
+            assert not h.dead
+
+    asyncio.run(story())
+    assert seen == [
+        ("billing.in.v1", {"id": "a"}, None, b"1"),
+        ("billing.avro.v1", {"n": 1}, None, b"1"),
+        ("billing.binary.v1", {"n": 1}, "first", b"1"),
+        ("billing.structured.v1", {"n": 1}, "second", b"1"),
+    ]
 
 
 def test_an_event_of_the_sdk_is_sent_with_its_own_attributes() -> None:

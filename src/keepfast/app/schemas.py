@@ -15,9 +15,18 @@ import msgspec
 from keepfast.core.errors import ConfigError, DecodeError, Fault, RegistryError, StartError
 from keepfast.core.names import expand
 from keepfast.core.records import Headers
-from keepfast.core.schemas import AnySchema, CloudEvents, DeclaredSchemas, JsonSchema, Protobuf, RecordPart, Schema
+from keepfast.core.schemas import (
+    ID_HEADERS,
+    AnySchema,
+    CloudEvents,
+    DeclaredSchemas,
+    JsonSchema,
+    Protobuf,
+    RecordPart,
+    Schema,
+)
 from keepfast.decode.choice import Decoding
-from keepfast.decode.cloudevents import event_writer, is_event
+from keepfast.decode.cloudevents import event_writer, is_event, is_event_header
 from keepfast.decode.failures import describe_invalid
 from keepfast.decode.protobuf import is_message
 from keepfast.decode.schemas import FileDecoder, SchemaSource, declared_names
@@ -162,7 +171,8 @@ class SchemaEncoder:
     def encode(
         self, topic: str, value: Any, headers: Headers, part: RecordPart = "value"
     ) -> tuple[bytes | None, Headers]:
-        """A value or a key, and the headers with that of its schema. Bytes and None are taken as they are. Raises
+        """A value or a key, and the headers with that of its schema; those that describe another record's, from which
+        headers are often passed on, are left out. Bytes and None are taken as they are, with all headers. Raises
         ValueError, without the value in it, for one that does not fit the schema, and TypeError.
         """
         if value is None or isinstance(value, bytes):
@@ -176,7 +186,9 @@ class SchemaEncoder:
         except Exception as error:  # noqa: BLE001 - whatever the serializer says of the value
             failure = _refused(topic, schema, error, part)
         else:
-            return data, (*headers, *added)
+            event = isinstance(schema, CloudEvents)
+            kept = (one for one in headers if one[0] != ID_HEADERS[part] and not (event and is_event_header(one[0])))
+            return data, (*kept, *added)
         raise failure  # outside, because the library's error quotes the value
 
 

@@ -71,7 +71,7 @@ class DataDecoder(Protocol):
 
 def data_of(message: Message) -> bytes:
     """The data of a record's event as bytes. Raises what the SDK raises."""
-    if any(name.startswith("ce_") for name, _ in read_headers(message)):
+    if any(name.lower().startswith("ce_") for name, _ in read_headers(message)):
         event_of(message)  # it is one
         return message.value() or b""
     data = event_of(message).get_data()
@@ -103,10 +103,15 @@ def is_event(value: Any) -> bool:
     return hasattr(value, "get_attributes") and hasattr(value, "get_data")
 
 
+def is_event_header(name: str) -> bool:
+    """Whether an event is described by it. The SDK takes all headers for text, and others may be bytes."""
+    return name.lower().startswith("ce_") or name.lower() == "content-type"
+
+
 def event_of(message: Message) -> Any:
     """The event of a record: binary if it has headers `ce_…`, else structured. Raises what the SDK raises."""
     kafka, json_format = _sdk()
-    headers = {name: value for name, value in read_headers(message) if value is not None}
+    headers = {name: value for name, value in read_headers(message) if value is not None and is_event_header(name)}
     return kafka.from_kafka(kafka.KafkaMessage(headers=headers, key=None, value=message.value() or b""), json_format())
 
 
