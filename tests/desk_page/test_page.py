@@ -152,7 +152,7 @@ def test_each_screen_is_shown_to_each_role_and_offers_what_it_may_do(
 
 
 def test_the_command_of_each_screen_works_as_copied(kafka: TopicAdmin, served: ServedDesk, tmp_path: Path) -> None:
-    Client(kafka).produce(served.letters, records(8))
+    Client(kafka).produce(served.letters, records(8, topic=f"{served.letters}.gone"))
     page = served.page("admin")
     page.get("/")
     case, [first, *_] = served.desk.cases().cases[0], served.desk.causes()

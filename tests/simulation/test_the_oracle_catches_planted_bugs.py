@@ -10,13 +10,12 @@ from simulation.scenario import run_seed
 from tests.simulation.test_the_engine_keeps_its_promises_in_simulation import LATER, SEEDS
 
 WITHIN = 60
-"""So many seeds are enough for nearly every plant; most need fewer than ten. The others need a rare seed of SEEDS."""
+"""So many seeds are enough for nearly every plant; most need fewer than ten. The others need a rare seed."""
 
 
 def test_there_are_plants_enough_and_the_seeds_are_those_on_which_the_engine_is_clean() -> None:
     assert len(PLANTS) >= 15
-    assert set(SEEN_AT.values()) <= set(SEEDS)
-    assert set(range(WITHIN)) <= {*SEEDS, *LATER}
+    assert {*SEEN_AT.values(), *range(WITHIN)} <= {*SEEDS, *LATER}
 
 
 @pytest.mark.parametrize("name", PLANTS)

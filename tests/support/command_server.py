@@ -25,7 +25,7 @@ import keepfast
 
 # It says "began <pid>" and "ended <pid> <code>". A child that has ended is waited for at once: nothing remains of it.
 SERVER = """
-import importlib, json, os, pkgutil, runpy, select, signal, sys
+import gc, importlib, json, os, pkgutil, runpy, select, signal, sys
 
 import keepfast.cli
 
@@ -61,6 +61,10 @@ def children():
                 ends[end] = pid
                 poll.register(end, select.POLLIN)
                 print("began", pid, flush=True)
+
+# What is imported stays: no fork looks through it for garbage, which would copy its pages.
+gc.collect()
+gc.freeze()
 
 call = children()
 for fd, path in enumerate((os.devnull, call["out"], call["err"])):

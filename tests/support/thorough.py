@@ -10,4 +10,4 @@ THOROUGH: Final = bool(os.environ.get("THOROUGH_TESTS"))
 
 def examples(count: int) -> int:
     """So many of `count`."""
-    return count if THOROUGH else max(50, count // 3)
+    return count if THOROUGH else max(30, count // 4)
