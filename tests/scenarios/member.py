@@ -13,6 +13,7 @@ from typing import Any
 
 import keepfast
 from tests.support import command_server
+from tests.support.processor_time import delays_s, longest_delay_s
 from tests.support.waiting import DEADLINE_S, wait_until
 
 APPS = Path(__file__).parent / "apps"
@@ -64,6 +65,8 @@ class Member:
             "PYTHONUNBUFFERED": "1",
         }
         self._process: command_server.Process | None = None
+        self._signalled_at = 0.0
+        self._delays: tuple[dict[str, float], dict[str, float]] = ({}, {})
         self._read_bytes = 0
         self._events: list[dict[str, Any]] = []
 
@@ -157,9 +160,9 @@ class Member:
 
     def signal(self, number: signal.Signals) -> float:
         """Returns the monotonic time just before."""
-        now = time.monotonic()
+        self._signalled_at, self._delays = time.monotonic(), (delays_s(self.pid), delays_s())
         self.process.send_signal(number)
-        return now
+        return self._signalled_at
 
     def terminate(self) -> float:
         return self.signal(signal.SIGTERM)
@@ -187,6 +190,21 @@ class Member:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end within {timeout_s:g} s:\n{self.log()}") from None
+
+    def end(self) -> tuple[int, float]:
+        """Wait for its end; the exit code, and how many seconds it took after the last signal, without those in which
+        it was ready to run and others had the processors. The same holds for us, who look whether it has ended.
+        """
+        latest: dict[str, float] = {}
+
+        def ended() -> bool:
+            latest.update(delays_s(self.pid))
+            return not self.running
+
+        wait_until(ended, f"{self.name} ends")
+        took_s = time.monotonic() - self._signalled_at
+        its, ours = self._delays
+        return self.wait(), took_s - longest_delay_s(its, latest) - longest_delay_s(ours, delays_s())
 
     def stop(self, timeout_s: float = DEADLINE_S) -> int:
         """SIGTERM, and wait for the end; returns the exit code."""

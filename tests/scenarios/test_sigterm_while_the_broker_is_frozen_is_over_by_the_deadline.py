@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from keepfast.testing import KafkaBroker
-from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work
 from tests.support.waiting import wait_until
@@ -28,13 +27,6 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
-def terminated_after(member: Member, timeout_s: float) -> tuple[int, float]:
-    """SIGTERM; the exit code and how long it took."""
-    began = member.terminate()
-    code = member.wait(timeout_s)
-    return code, time.monotonic() - began
-
-
 @pytest.mark.timing
 def test_under_load_it_ends_with_code_5_and_the_next_member_does_the_rest(broker: KafkaBroker, tmp_path: Path) -> None:
     topic = broker.create_topic("sigterm.frozen", partitions=3)
@@ -47,7 +39,8 @@ def test_under_load_it_ends_with_code_5_and_the_next_member_does_the_rest(broker
         try:
             # Each lane has finished its record and waits for the answer to its commit, which does not come.
             before = wait_until(lambda: _still(scene), "the member has come to a stop")
-            code, took_s = terminated_after(member, DEADLINE_S + 20)
+            member.terminate()
+            code, took_s = member.end()
         finally:
             broker.resume()
         assert code == 5
@@ -76,7 +69,8 @@ def test_a_second_signal_ends_it_at_once(broker: KafkaBroker, tmp_path: Path) ->
             wait_until(lambda: _still(scene), "the member has come to a stop")
             member.terminate()
             member.wait_event("drain_started")
-            code, took_s = terminated_after(member, 10)
+            member.terminate()
+            code, took_s = member.end()
         finally:
             broker.resume()
         assert code == 143
