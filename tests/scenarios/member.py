@@ -14,7 +14,7 @@ from typing import Any
 import keepfast
 from tests.support import command_server
 from tests.support.processor_time import delays_s, longest_delay_s
-from tests.support.waiting import DEADLINE_S, wait_until
+from tests.support.waiting import DEADLINE_S, POLL_S, wait_until
 
 APPS = Path(__file__).parent / "apps"
 ROOT = Path(__file__).parents[2]
@@ -201,7 +201,7 @@ class Member:
             latest.update(delays_s(self.pid))
             return not self.running
 
-        wait_until(ended, f"{self.name} ends")
+        wait_until(ended, f"{self.name} ends", between=lambda: time.sleep(POLL_S))
         took_s = time.monotonic() - self._signalled_at
         its, ours = self._delays
         return self.wait(), took_s - longest_delay_s(its, latest) - longest_delay_s(ours, delays_s())
