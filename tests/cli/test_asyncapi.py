@@ -9,7 +9,7 @@ import json
 import subprocess
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from google.protobuf import descriptor_pb2, descriptor_pool, struct_pb2
 from grpc_tools import protoc
 from jsonschema.validators import validator_for
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from keepfast import App, Avro, CloudEvents, JsonSchema, Pattern, Protobuf
 from keepfast.cli import main
@@ -168,6 +168,31 @@ def test_topics_types_letters_and_retry_topics_are_in_it() -> None:
     assert messages["avro.v1"]["payload"]["schema"] == AVRO
     assert messages["raw.v1"]["contentType"] == "application/octet-stream"
     assert channels["pattern.pattern"]["address"] is None
+
+
+def test_types_of_one_name_are_not_mixed_up() -> None:
+    app = App("billing")
+    kinds = {
+        topic: make_dataclass("Invoice", [("line", make_dataclass("Line", [(field, str)]))])
+        for topic, field in (("a.v1", "id"), ("b.v1", "total"))
+    }
+    kinds |= {"c.v1": create_model("Invoice", note=(str, ...)), "d.v1": make_dataclass("DeadLetter", [("of", str)])}
+    for topic, kind in kinds.items():
+
+        def handle(value: Any) -> None: ...
+
+        handle.__annotations__["value"] = kind
+        app.consumer(topic, name=topic[0])(handle)
+    found = document(app, app.settings(environ={}))
+    fields: list[list[str]] = []
+    for name in "abcd":
+        [message] = found["operations"][name]["messages"]
+        payload = resolved(found, message["$ref"])
+        while "$ref" in payload or "payload" in payload or "line" in payload.get("properties", {}):
+            inner = payload.get("properties", {}).get("line") or payload.get("payload") or payload
+            payload = resolved(found, inner["$ref"]) if "$ref" in inner else inner
+        fields.append(list(payload["properties"]))
+    assert fields == [["id"], ["total"], ["note"], ["of"]]
 
 
 def test_the_command_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

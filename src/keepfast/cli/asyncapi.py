@@ -40,6 +40,7 @@ CONTENT: Final = {
     "json": "application/json",
     "cloudevents": "application/cloudevents+json",
 }
+_SUFFIXES: Final = ("", *(f".{number}" for number in range(2, 1_000)))
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9._-]")
 _LETTER: Final[Mapping[str, str]] = {
     "original_message": "The value, as it was if it is JSON, else as original_encoding says.",
@@ -206,8 +207,10 @@ class _Document:
         if kind in (bytes, str) and schema is None:
             content = "application/octet-stream" if kind is bytes else "text/plain"
         payload = self._payload(annotation, schema)
-        self.messages[name] = {"name": name, "contentType": content} | ({"payload": payload} if payload else {})
-        return name
+        return self._add_message({"name": name, "contentType": content} | ({"payload": payload} if payload else {}))
+
+    def _add_message(self, message: dict[str, Any]) -> str:
+        return _added(self.messages, message["name"], message)
 
     def _payload(self, annotation: Any, schema: AnySchema | None) -> dict[str, Any] | None:
         text = None if schema is None or isinstance(schema, CloudEvents | Protobuf) else schema.text()
@@ -224,27 +227,41 @@ class _Document:
         return self._schema(annotation)
 
     def _schema(self, annotation: Any) -> dict[str, Any]:
+        """Classes of one name in several modules are numbered, with all that they refer to."""
         if annotation in (bytes, str):
             return {"type": "string"}
-        if holds_pydantic(annotation):
-            from pydantic import TypeAdapter
-
-            found = TypeAdapter(annotation).json_schema(ref_template=SCHEMAS + "{model}")
-            named = found.pop("$defs", {})
-        else:
-            [found], named = msgspec.json.schema_components([annotation], ref_template=SCHEMAS + "{name}")
-        self.schemas |= {_key(name): _with_keys(one) for name, one in named.items()}
-        return dict(_with_keys(found))
+        for suffix in _SUFFIXES:
+            found, named = _described(annotation, suffix)
+            if all(self.schemas.get(name, one) == one for name, one in named.items()):
+                break
+        self.schemas |= named
+        return found
 
     def _letter(self) -> str:
         properties = {name: {"description": text} for name, text in _LETTER.items()}
-        self.schemas["DeadLetter"] = {"type": "object", "properties": properties, "required": ["original_message"]}
-        self.messages["DeadLetter"] = {
-            "name": "DeadLetter",
-            "contentType": "application/json",
-            "payload": {"$ref": f"{SCHEMAS}DeadLetter"},
-        }
-        return "DeadLetter"
+        letter = {"type": "object", "properties": properties, "required": ["original_message"]}
+        payload = {"$ref": SCHEMAS + _added(self.schemas, "DeadLetter", letter)}
+        return self._add_message({"name": "DeadLetter", "contentType": "application/json", "payload": payload})
+
+
+def _added(known: dict[str, Any], name: str, content: dict[str, Any]) -> str:
+    """The key of this content: its name, with a number if something else has it."""
+    key = next(key for suffix in _SUFFIXES if known.get(key := name + suffix, content) == content)
+    known[key] = content
+    return key
+
+
+def _described(annotation: Any, suffix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of a type, and those that it refers to, by their keys, which end in `suffix`."""
+    if holds_pydantic(annotation):
+        from pydantic import TypeAdapter
+
+        found = TypeAdapter(annotation).json_schema(ref_template=SCHEMAS + "{model}")
+        named = found.pop("$defs", {})
+    else:
+        [found], named = msgspec.json.schema_components([annotation], ref_template=SCHEMAS + "{name}")
+    keyed = {_key(name) + suffix: _with_keys(one, suffix) for name, one in named.items()}
+    return dict(_with_keys(found, suffix)), keyed
 
 
 def _key(name: str) -> str:
@@ -252,11 +269,11 @@ def _key(name: str) -> str:
     return _OTHER.sub("_", name)
 
 
-def _with_keys(schema: Any) -> Any:
-    """The same schema with references to names as they are in the document."""
+def _with_keys(schema: Any, suffix: str) -> Any:
+    """The same schema with references to keys as they are in the document."""
     if isinstance(schema, Mapping):
         return {
-            name: SCHEMAS + _key(part.removeprefix(SCHEMAS)) if name == "$ref" else _with_keys(part)
+            name: SCHEMAS + _key(part.removeprefix(SCHEMAS)) + suffix if name == "$ref" else _with_keys(part, suffix)
             for name, part in schema.items()
         }
-    return [_with_keys(one) for one in schema] if isinstance(schema, list) else schema
+    return [_with_keys(one, suffix) for one in schema] if isinstance(schema, list) else schema
