@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from threading import Event
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -400,6 +400,32 @@ def test_a_guid_is_read_whatever_subject_has_it(server: SchemaRegistryServer, so
     server.put("billing.Invoice", V1)
     value = b"\x01" + UUID(server._entries[0].guid).bytes + b"\x02a\x0a"
     assert decoded(decoder(source(at_once=False), Avro()), value) == Invoice("a", 5)
+
+
+def test_a_registry_without_guids_knows_none_of_them(server: SchemaRegistryServer, source: Sources) -> None:
+    guid = uuid4()
+    server.answers[f"/schemas/guids/{guid}"] = 404, None
+    decode = decoder(source(at_once=False), Avro())
+    with pytest.raises(DecodeError, match="it has no GUIDs") as refused:
+        decoded(decode, b"\x01" + guid.bytes + b"\x02a\x0a")
+    assert refused.value.code == "SCHEMA_UNKNOWN"
+
+
+def test_what_follows_the_id_in_a_header_makes_no_other_schema(server: SchemaRegistryServer, source: Sources) -> None:
+    one = source(register=True, ids="header")
+    data, headers = encoder(one, Protobuf(INVOICE)).encode(TOPIC, INVOICE(), ())
+    decode, [(name, found)] = decoder(one, Protobuf(), INVOICE), headers
+    assert (data, found and len(found)) == (b"", 18)
+    assert decode(message(data, headers)) == INVOICE()
+    asked = len(server.requests)
+    assert decode(message(data, [(name, (found or b"")[:17] + b"\x02\x00")])) == INVOICE()  # the same message, in full
+    assert len(server.requests) == asked
+    assert decode.ref(data, headers) == SchemaRef(format="protobuf", subject=SUBJECT, id=1, version=1)
+    for odd in (b"1", b"\0", b"\x01", b"\xff" * 17):
+        with pytest.raises(DecodeError) as refused:
+            decode(message(data, [(name, odd)]))
+        assert refused.value.code == "SCHEMA_ID_MISSING"
+    assert len(server.requests) == asked
 
 
 def test_an_error_of_a_question_does_not_end_the_thread() -> None:

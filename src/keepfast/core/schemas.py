@@ -184,19 +184,16 @@ def id_in(frame: bytes) -> int | None:
     return int.from_bytes(frame[1:ID_BYTES], "big") if frame[0] == MAGIC_ID else None
 
 
-def has_id(headers: Headers, part: RecordPart = "value") -> bool:
-    """Whether a header names the schema of the value or key."""
+def id_header(headers: Headers, part: RecordPart = "value") -> bytes | None:
+    """The header that names the schema of the value or key: its id or GUID, and what message of Protobuf it is."""
     header = ID_HEADERS[part]
-    return any(name == header and found for name, found in headers)
+    return next((found for name, found in headers if name == header and found), None)
 
 
 def frame_of(value: bytes, headers: Headers, part: RecordPart = "value") -> bytes | None:
-    """What names the schema of a value or key: its first bytes, or those of the header; None if nothing does."""
-    header = ID_HEADERS[part]
-    for name, found in headers:
-        if name == header and found:
-            return found
-    magic = value[0] if value else None
-    if magic == MAGIC_ID and len(value) >= ID_BYTES:
-        return value[:ID_BYTES]
-    return value[:GUID_BYTES] if magic == MAGIC_GUID and len(value) >= GUID_BYTES else None
+    """What names the schema of a value or key: the first bytes of the header, or its own; None if nothing does."""
+    data = id_header(headers, part) or value
+    magic, length = (data[0], len(data)) if data else (None, 0)
+    if magic == MAGIC_ID and length >= ID_BYTES:
+        return data[:ID_BYTES]
+    return data[:GUID_BYTES] if magic == MAGIC_GUID and length >= GUID_BYTES else None

@@ -25,7 +25,7 @@ from keepfast.core.schemas import (
     Schema,
     SchemaRef,
     frame_of,
-    has_id,
+    id_header,
     id_in,
     name_of,
 )
@@ -189,7 +189,7 @@ class SchemaDecoder:
 
     def read(self, value: bytes, headers: Headers) -> Any:
         """Raises DecodeError, Discard and SchemaPending."""
-        if not headers or not has_id(headers, self._part):
+        if not headers or id_header(headers, self._part) is None:
             read = self._quick.get(value[:ID_BYTES])
             if read is not None:
                 return read(value, headers)
@@ -208,7 +208,7 @@ class SchemaDecoder:
 
     def ref(self, value: bytes | None, headers: Headers) -> SchemaRef | None:
         """The schema of a value, as far as it is known; None if the record does not name one. Never blocks."""
-        frame = frame_of(value, headers, self._part) if value else None
+        frame = None if value is None else frame_of(value, headers, self._part)
         if frame is None:
             return None
         subject = self._registry.subject_of(self._topic, None, self._part)

@@ -24,7 +24,7 @@ from keepfast.core.schemas import (
     Schema,
     SchemaFormat,
     SchemaRef,
-    frame_of,
+    id_header,
     id_in,
     name_of,
 )
@@ -228,8 +228,7 @@ class Registry:
             raise RegistryError(f"{schema_id} is no id of a schema: it is too large", fault=Fault.MISSING)
         if schema_id is not None:
             return self.by_id(schema_id, subject, form=FORMS.get(format))
-        guid = str(UUID(bytes=frame[1:GUID_BYTES])) if len(frame) >= GUID_BYTES else frame.hex()
-        schema = self.ask(self.client.get_schema_by_guid, guid, FORMS.get(format))
+        schema = self._by_guid(str(UUID(bytes=frame[1:GUID_BYTES])), FORMS.get(format))
         found = self._name(self.client.lookup_schema, subject, schema) if subject else None
         ref = SchemaRef(
             format=_format(schema),
@@ -238,6 +237,15 @@ class Registry:
             version=found.version if found else None,
         )
         return _as_registered(ref, schema)
+
+    def _by_guid(self, guid: str, form: str | None) -> Any:
+        try:
+            return self.ask(self.client.get_schema_by_guid, guid, form)
+        except RegistryError as error:
+            if error.code != NO_SUCH_PATH:
+                raise
+            self.check()  # it answers, and has no GUIDs: before Confluent's version 8
+            raise RegistryError(f"{error}; it has no GUIDs", fault=Fault.MISSING) from error
 
     def indexes_of(self, value: bytes, headers: Headers) -> tuple[int, ...]:
         """Where the message of a value in Protobuf is in its schema: its number there, and those of messages within
@@ -298,7 +306,7 @@ class Registry:
 
         def deserialize(data: bytes, topic: str, headers: Headers) -> Any:
             if headers and len(data) <= ID_BYTES:  # which the client refuses, even if a header has the id
-                data, headers = (frame_of(b"", headers, part) or b"") + data, ()
+                data, headers = (id_header(headers, part) or b"") + data, ()
             if headers:
                 return read(data, SerializationContext(topic, field_of, list(headers)))
             context = plain.get(topic)
