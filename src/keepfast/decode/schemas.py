@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -66,7 +67,7 @@ class SchemaFetcher:
     def __init__(self, *, at_once: bool = False) -> None:
         self._at_once = at_once
         self._changed = threading.Condition()
-        self._wanted: dict[Hashable, Callable[[], None]] = {}
+        self._wanted: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._release: Callable[[], None] = lambda: None
@@ -118,7 +119,7 @@ class SchemaFetcher:
             except Exception as error:  # noqa: BLE001 - the thread's edge: records wait for it, and see why
                 self._note(str(error) or type(error).__name__)
                 with self._changed:
-                    self._wanted[key] = self._wanted.pop(key)  # last: the others may be answered
+                    self._wanted.move_to_end(key)  # the others may be answered; `answered` looks meanwhile
                     self._changed.wait(wait_s)
                 wait_s = min(MAX_RETRY_S, 2 * wait_s)
                 continue
