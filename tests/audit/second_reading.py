@@ -91,7 +91,7 @@ FAILED_BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
     "spring:dlt.2": (
         f"{_SPRING}::test_a_letter_of_spring_is_read_and_its_record_is_replayed_byte_for_byte",
         f"{_REPLAYED}::test_every_record_comes_back_as_it_was_and_nothing_of_spring_with_it",
-        "deadletters/test_spring.py::test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes",
+        "deadletters/test_publisher.py::test_the_cause_of_an_error_that_has_none_is_the_error_itself",
     ),
     "spring:reprocessing.3": (f"{_SPRING}::test_a_letter_of_spring_is_read_and_its_record_is_replayed_byte_for_byte",),
     "spring:rebalance": (
@@ -107,5 +107,20 @@ FAILED_BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
     "pattern:components.1": (
         "audit/test_the_examples_keep_the_rules.py::test_the_runner_on_kafka_python_breaks_no_must_rule",
     ),
-    "pattern:components.7": ("cli/test_new.py::test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule",),
+    "pattern:components.7": ("cli/test_new.py::test_its_store_keeps_each_message_once_and_its_pool_is_closed",),
 }
+
+TAKEN_BACK: Final[Mapping[str, str]] = {
+    "standard:2.2": "the `Z` at the end of `failed_at`",
+    "pattern:runner.1": "the look at the version of kafka-python",
+    "pattern:alerts.6": "the alert about spooled letters",
+    "spring:dlt.2": "an error without a cause named as its own cause",
+    "pattern:runbook.1": "the decisions in the summary; unvalidated values of a runner's hook",
+    "pattern:practice.7": "what is not an exception is retried",
+    "pattern:package.4": "the exceptions in `neotool_common.error_classification`",
+    "pattern:components.1": "`enable_auto_commit=False` in the example's consumer",
+    "pattern:components.7": "closing the pool at the end of the lifespan",
+}
+"""Of rows that got a test after the rule was kept: what was taken out of today's code, and the last tests of the row
+failed.
+"""

@@ -112,6 +112,12 @@ def test_a_letter_goes_to_its_records_partition_where_there_is_one(partitions: i
     assert letters.letter(case_of(b"1"), ValueError(), DeadLetter("why", "CODE")).partition == chosen
 
 
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+def test_the_cause_of_an_error_that_has_none_is_the_error_itself(form: LetterFormat) -> None:
+    found = back(publisher(form=form).letter(case_of(b"1"), ValueError(), DeadLetter("why", "CODE")))
+    assert found.error_cause == "ValueError"
+
+
 def test_a_letter_tells_the_whole_story() -> None:
     failed_record = case_of(b"1", headers=[("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())])
     failed_record.note(Attempt(1_700_000_001.5, "KeyError"))
