@@ -22,8 +22,10 @@ loop's own thread, short enough not to delay anything.
 LONG_INLINE_S, DISTRUST_RUNS = 10e-3, 100
 """After a run that took this long on the loop's own thread, so many others are given to workers."""
 
-TRIAL_RUNS, TRIAL_RUNS_MAX = 20, 20_000
-"""Runs on workers before a trial on the loop's own thread. Each one that fails doubles the number for the next."""
+FIRST_TRIAL, NEXT_TRIAL, LAST_TRIAL = 1_000, 4, 1_000_000
+"""Records on workers before a trial on the loop's own thread. Each one that fails makes it so many times more for the
+next, up to the last number: a trial costs what all workers do in the time of one call.
+"""
 
 TRIAL_MARGIN = 1.25
 """A trial succeeds if a record took at most this many times what it takes with all workers together."""
@@ -56,7 +58,7 @@ class Sizer:
         "_may_inline",
         "_mean_s",
         "_one_by_one",
-        "_runs_per_trial",
+        "_records_per_trial",
         "_shared_s",
         "_until_trial",
         "inline",
@@ -75,7 +77,7 @@ class Sizer:
         self._mean_s: float | None = None
         self._shared_s: float | None = None  # a record, with all workers together
         self._inline_s: float | None = None  # a record in the trial that succeeded last
-        self._runs_per_trial = self._until_trial = TRIAL_RUNS
+        self._records_per_trial = self._until_trial = FIRST_TRIAL
         self.size = 1
         self.workers = capacity
         self.inline = self.trial = self.quick = False
@@ -93,7 +95,7 @@ class Sizer:
             if here and self.trial:
                 self._judge(sample_s)
             elif beside and self._inline_s is None:
-                self._compare(sample_s / (beside + 1))
+                self._compare(sample_s / (beside + 1), records)
             mean_s = self._mean_s
             if mean_s is None:
                 mean_s = sample_s
@@ -112,29 +114,29 @@ class Sizer:
     def end_trial(self) -> None:
         """Without a result, or with a bad one: the next one comes later."""
         self.trial = False
-        self._until_trial = self._runs_per_trial = min(TRIAL_RUNS_MAX, 2 * self._runs_per_trial)
+        self._until_trial = self._records_per_trial = min(LAST_TRIAL, NEXT_TRIAL * self._records_per_trial)
         if self._mean_s is not None:
             self._decide(self._mean_s)
 
-    def _compare(self, sample_s: float) -> None:
+    def _compare(self, sample_s: float, records: int) -> None:
         """A record took so long with all workers together: perhaps one thread would do as well."""
         shared_s = self._shared_s
         self._shared_s = sample_s if shared_s is None else shared_s + 0.2 * (sample_s - shared_s)
         if self._may_inline:
-            self._until_trial -= 1
+            self._until_trial -= records
             self.trial = self._until_trial <= 0 and self._shared_s < QUICK_S
 
     def _judge(self, sample_s: float) -> None:
         if self._shared_s is not None and sample_s <= min(QUICK_S, TRIAL_MARGIN * self._shared_s):
             self._inline_s = self._mean_s = sample_s
-            self._runs_per_trial = TRIAL_RUNS
+            self._records_per_trial = FIRST_TRIAL
             self.trial = False
         else:
             self.end_trial()
 
     def _decide(self, mean_s: float) -> None:
         if self._inline_s is not None and mean_s >= min(QUICK_S, max(FAST_S, CHANGED * self._inline_s)):
-            self._inline_s, self._until_trial = None, self._runs_per_trial
+            self._inline_s, self._until_trial = None, self._records_per_trial
         fast = mean_s < FAST_S or self._inline_s is not None
         self.quick = mean_s < QUICK_S
         self.trial = self.trial and not fast
