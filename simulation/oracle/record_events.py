@@ -435,22 +435,23 @@ class RecordEventRules:
         verdict = seen.verdicts.get(entry.number)
         return verdict.delay_s if isinstance(verdict, verdicts.Move) else 0.0
 
-    def _batch_failed(self, member: str, event: events.BatchFailed, now: float) -> None:  # noqa: ARG002
+    def _batch_failed(self, member: str, event: events.BatchFailed, now: float) -> None:
         # A call whose partitions all went before it came back is not reported.
         pending = [one for one in self._batches.get(member, ()) if any(epoch.alive for epoch in one[1])]
         self._batches[member] = pending
         error = type(event.error).__name__
         alike = [one for one in pending if one[0].error == error and len(one[0].numbers) == event.records]
-        # Its first record may be one that the handler was not given.
-        found = min(alike, key=lambda one: self._distance(event, self._book.entries[one[0].numbers[0]]), default=None)
+        # Its first record may be one that the handler was not given. Of calls that begin alike, the others are older,
+        # and were given up.
+        begun_at = now - (event.took_s or 0.0)
+        found = min(alike, key=lambda one: (self._distance(event, one[0]), abs(one[0].at - begun_at)), default=None)
         if found is None:
             self._blame("event", f"{member} reports {event}, and no call failed like this")
         else:
             pending.remove(found)
 
-    @staticmethod
-    def _distance(event: events.BatchFailed, entry: Entry) -> float:
-        topic, partition, offset, _ = place_of(entry)
+    def _distance(self, event: events.BatchFailed, ended: acts.BatchEnded) -> float:
+        topic, partition, offset, _ = place_of(self._book.entries[ended.numbers[0]])
         distance = offset - event.offset
         return distance if (topic, partition) == (event.topic, event.partition) and distance >= 0 else inf
 

@@ -66,7 +66,7 @@ class Partition:
         "epoch",
         "failed_records",
         "flight",
-        "full_length",
+        "full_seq",
         "full_since",
         "held",
         "holds",
@@ -121,7 +121,7 @@ class Partition:
         self.held = HeldBytes()
         self.pauses: set[str] = set()  # who does not want the client to fetch it; each removes its own
         self.full_since: float | None = None
-        self.full_length = 0  # of the buffer, when it was last found to be full
+        self.full_seq = 0  # `buffered_seq` at that time
         self.queued = False  # already in the lanes' queue of partitions with something to start
         self.running: OrderedSet[Run] = OrderedSet()
         self.failed_records: OrderedSet[FailedRecord] = OrderedSet()

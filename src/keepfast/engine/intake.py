@@ -16,15 +16,18 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.retry_topics import DelayedRecords
 
 PAUSE_AFTER_S = 0.05
-"""A partition is paused only when it stays full this long, or is sure to (`pause_full`): a pause costs about 19 ms and
-purges what was prefetched.
+"""How long a partition is full before it may be paused."""
+
+LASTS_S, RESUME_S = 1.0, 0.6
+"""A pause throws away what the client has fetched, and a partition that is resumed is fetched again when the request
+for the other ones is answered, up to `fetch_max_wait_ms` (500) later. So a partition is paused only if what it holds
+lasts longer than the first, at the rate at which it gets shorter, and is resumed when it lasts for the second.
 """
 
 RECORDS_AT_MOST = 4
 BYTES_AT_MOST = 2
-"""So many times its quota a partition may hold for a moment, while what it holds waits for the answer to a commit. The
-client hands out a fetch of one partition in one stretch, which is some 4,000 small records; a pause in the middle of it
-throws the rest away.
+"""So many times its quota a partition may hold for a moment, while it gets shorter or waits for the answer to a commit.
+The client hands out a fetch of one partition in one stretch, which is some 4,000 small records.
 """
 
 SWEEPS = 4
@@ -108,10 +111,10 @@ class Intake:
     def poll(self, now: float, timeout_s: float, *, inline: bool = False) -> bool:
         """Take what is there; wait up to timeout_s for something if nothing is. Whether records arrived.
 
-        `inline`: the thread of the loop runs the handlers. No worker waits for records of other partitions then, so a
-        partition that is full and gets shorter is waited for, instead of pausing it.
+        `inline`: the thread of the loop runs the handlers. No worker waits for records of other partitions then, so
+        none are read while a partition is full.
         """
-        self._check_marks(now, inline=inline)
+        self._check_marks(now)
         if timeout_s > 0:
             self._polled_at = now + timeout_s
             message = self._source.poll(timeout_s)
@@ -160,12 +163,19 @@ class Intake:
             self._route([message])
         return message is not None
 
-    def pause_full(self) -> None:
-        """Pause what is full at once: the client has more of it, and would hand out a record at each poll instead of
-        waiting.
+    def fill(self) -> None:
+        """Take in what the client has of partitions that are full, up to what they may hold for a moment: it would hand
+        out a record at each poll instead of waiting.
         """
-        for partition in self._full.values():
-            self._pause(partition, FULL)
+        while self._is_draining:
+            messages = self._source.sweep(self._sweep)
+            if messages:
+                self._route(messages)
+            for partition in self._full.values():
+                if self._is_over(partition):
+                    self._pause(partition, FULL)
+            if len(messages) < self._sweep:
+                return
 
     def reached(self, place: TopicPartition, end: int) -> None:
         """Every record of it below this offset was returned by the source. Not all were taken in where it is closed, or
@@ -246,23 +256,27 @@ class Intake:
             or partition.held_bytes >= BYTES_AT_MOST * self._policy.bytes
         )
 
-    def _is_low(self, partition: Partition) -> bool:
+    def _is_low(self, partition: Partition, now: float) -> bool:
         """Whether reading may continue. What waits in lanes may wait for long, and other keys for it: so its mark is
         only one quota below the upper one.
         """
+        low = self._policy.low_records
+        if FULL in partition.pauses and partition.full_since is not None and now > partition.full_since:
+            rate = (partition.buffered_seq - partition.full_seq) / (now - partition.full_since)
+            low = max(low, min(int(RESUME_S * rate), (RECORDS_AT_MOST - 1) * self._policy.records))
         return (
-            len(partition.buffer) <= self._policy.low_records
+            len(partition.buffer) <= low
             and partition.in_lanes <= (IN_LANES - 1) * self._policy.records
             and partition.held_bytes <= self._policy.low_bytes
         )
 
-    def _check_marks(self, now: float, *, inline: bool = False) -> None:
+    def _check_marks(self, now: float) -> None:
         for place, partition in list(self._full.items()):
-            if self._is_low(partition):
+            if self._is_low(partition, now):
                 del self._full[place]
                 partition.full_since = None
                 self._resume(partition, FULL)
-            elif FULL not in partition.pauses and self._must_pause(partition, now, inline=inline):
+            elif FULL not in partition.pauses and self._must_pause(partition, now):
                 self._pause(partition, FULL)
 
     def _pause(self, partition: Partition, why: str) -> None:
@@ -276,8 +290,17 @@ class Intake:
             if not partition.pauses:
                 self._source.resume([partition.place])
 
-    def _must_pause(self, partition: Partition, now: float, *, inline: bool) -> bool:
-        if partition.full_since is None or (inline and len(partition.buffer) < partition.full_length):
-            partition.full_since = now
-        partition.full_length = len(partition.buffer)
-        return now - partition.full_since >= PAUSE_AFTER_S or self._is_over(partition)
+    def _must_pause(self, partition: Partition, now: float) -> bool:
+        if partition.full_since is None:
+            partition.full_since, partition.full_seq = now, partition.buffered_seq
+        if self._is_over(partition):
+            return True
+        full_s = now - partition.full_since
+        if full_s < PAUSE_AFTER_S:
+            return False
+        left = partition.buffered_seq - partition.full_seq  # the buffer since then
+        if len(partition.buffer) * full_s > LASTS_S * left:
+            return True
+        if full_s >= LASTS_S:  # the rate may have changed: measured again from here
+            partition.full_since, partition.full_seq = now, partition.buffered_seq
+        return False
