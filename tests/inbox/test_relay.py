@@ -167,6 +167,6 @@ def test_a_crash_between_the_acknowledgement_and_the_removal_repeats_the_event_w
         dying.step()
     sink.decide = acknowledge
     heir = relay_of(connect, sink)
-    assert heir.step() == 1
+    wait_until(heir.step, "the server has ended the connection, and its lock")
     first, second = sink.sent
     assert first == second
