@@ -95,3 +95,13 @@ def test_what_the_client_has_of_a_full_partition_is_taken_in_up_to_a_bound() -> 
     intake.fill()
     assert RECORDS_AT_MOST * QUOTA <= len(first.buffer) <= (RECORDS_AT_MOST + 1) * QUOTA
     assert world.source.paused == {world.places[0]}
+
+
+def test_one_that_holds_all_it_may_takes_nothing_more() -> None:
+    world = full_world(5 * QUOTA)
+    intake, [first, _] = world.loop.intake, world.loop.ownership
+    while len(first.buffer) < RECORDS_AT_MOST * QUOTA:  # one by one, as answers are awaited
+        intake.serve_on(0.0)
+    intake.fill()
+    assert len(first.buffer) == RECORDS_AT_MOST * QUOTA
+    assert world.source.paused == {world.places[0]}

@@ -28,7 +28,7 @@ SEEDS = (
     902,
     903,
 )
-SEEDS += (956, 1109, 1144, 1354, 1403, 1420, 1438, 1750, 1773, 1953)
+SEEDS += (956, 1109, 1144, 1354, 1403, 1420, 1431, 1438, 1750, 1773, 1953)
 """Every kind of fault and every way of working, and what costs little; the rest is in `LATER`.
 
 The last ones of both have what is rare: batches and retry topics without an order, partitions added to a topic,

@@ -167,13 +167,13 @@ class Intake:
         """Take in what the client has of partitions that are full, up to what they may hold for a moment: it would hand
         out a record at each poll instead of waiting.
         """
-        while self._is_draining:
-            messages = self._source.sweep(self._sweep)
-            if messages:
-                self._route(messages)
+        while True:
             for partition in self._full.values():
                 if self._is_over(partition):
                     self._pause(partition, FULL)
+            messages = self._source.sweep(self._sweep) if self._is_draining else []
+            if messages:
+                self._route(messages)
             if len(messages) < self._sweep:
                 return
 
