@@ -69,9 +69,12 @@ def test_one_that_stops_getting_shorter_is_paused() -> None:
     assert len(first.buffer) < RECORDS_AT_MOST * QUOTA
 
 
-def test_one_that_is_paused_is_resumed_while_it_lasts_longer_than_a_fetch() -> None:
+@pytest.mark.parametrize("filled", [True, False])
+def test_one_that_is_paused_is_resumed_while_it_lasts_longer_than_a_fetch(filled: bool) -> None:
     world = full_world(6 * QUOTA)
     intake, [first, _], now = world.loop.intake, world.loop.ownership, 0.0
+    if filled:
+        intake.fill(now)
     while not world.source.paused:
         now += TICK_S
         take(first, 40)
@@ -88,11 +91,11 @@ def test_one_that_is_paused_is_resumed_while_it_lasts_longer_than_a_fetch() -> N
 def test_what_the_client_has_of_a_full_partition_is_taken_in_up_to_a_bound() -> None:
     world = full_world()
     intake, [first, second] = world.loop.intake, world.loop.ownership
-    intake.fill()
+    intake.fill(0.0)
     assert (len(first.buffer), len(second.buffer)) == (3 * QUOTA, 1)
     assert not world.source.paused
     world.feed("." * 5 * QUOTA)
-    intake.fill()
+    intake.fill(0.0)
     assert RECORDS_AT_MOST * QUOTA <= len(first.buffer) <= (RECORDS_AT_MOST + 1) * QUOTA
     assert world.source.paused == {world.places[0]}
 
@@ -102,6 +105,6 @@ def test_one_that_holds_all_it_may_takes_nothing_more() -> None:
     intake, [first, _] = world.loop.intake, world.loop.ownership
     while len(first.buffer) < RECORDS_AT_MOST * QUOTA:  # one by one, as answers are awaited
         intake.serve_on(0.0)
-    intake.fill()
+    intake.fill(0.0)
     assert len(first.buffer) == RECORDS_AT_MOST * QUOTA
     assert world.source.paused == {world.places[0]}

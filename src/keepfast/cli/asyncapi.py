@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,7 +41,6 @@ CONTENT: Final = {
     "json": "application/json",
     "cloudevents": "application/cloudevents+json",
 }
-_SUFFIXES: Final = ("", *(f".{number}" for number in range(2, 1_000)))
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9._-]")
 _LETTER: Final[Mapping[str, str]] = {
     "original_message": "The value, as it was if it is JSON, else as original_encoding says.",
@@ -230,7 +230,7 @@ class _Document:
         """Classes of one name in several modules are numbered, with all that they refer to."""
         if annotation in (bytes, str):
             return {"type": "string"}
-        for suffix in _SUFFIXES:
+        for suffix in _suffixes():
             found, named = _described(annotation, suffix)
             if all(self.schemas.get(name, one) == one for name, one in named.items()):
                 break
@@ -244,9 +244,15 @@ class _Document:
         return self._add_message({"name": "DeadLetter", "contentType": "application/json", "payload": payload})
 
 
+def _suffixes() -> Iterator[str]:
+    """Of keys: none, then ".2", ".3", …"""
+    yield ""
+    yield from (f".{number}" for number in count(2))
+
+
 def _added(known: dict[str, Any], name: str, content: dict[str, Any]) -> str:
     """The key of this content: its name, with a number if something else has it."""
-    key = next(key for suffix in _SUFFIXES if known.get(key := name + suffix, content) == content)
+    key = next(key for suffix in _suffixes() if known.get(key := name + suffix, content) == content)
     known[key] = content
     return key
 

@@ -163,14 +163,14 @@ class Intake:
             self._route([message])
         return message is not None
 
-    def fill(self) -> None:
+    def fill(self, now: float) -> None:
         """Take in what the client has of partitions that are full, up to what they may hold for a moment: it would hand
         out a record at each poll instead of waiting.
         """
         while True:
             for partition in self._full.values():
                 if self._is_over(partition):
-                    self._pause(partition, FULL)
+                    self._pause_full(partition, now)
             messages = self._source.sweep(self._sweep) if self._is_draining else []
             if messages:
                 self._route(messages)
@@ -277,7 +277,17 @@ class Intake:
                 partition.full_since = None
                 self._resume(partition, FULL)
             elif FULL not in partition.pauses and self._must_pause(partition, now):
-                self._pause(partition, FULL)
+                self._pause_full(partition, now)
+
+    def _pause_full(self, partition: Partition, now: float) -> None:
+        self._measure(partition, now)
+        self._pause(partition, FULL)
+
+    def _measure(self, partition: Partition, now: float) -> float:
+        """For how long it has been measured how fast it gets shorter: since it was first seen to be full."""
+        if partition.full_since is None:
+            partition.full_since, partition.full_seq = now, partition.buffered_seq
+        return now - partition.full_since
 
     def _pause(self, partition: Partition, why: str) -> None:
         if not partition.pauses:
@@ -291,11 +301,9 @@ class Intake:
                 self._source.resume([partition.place])
 
     def _must_pause(self, partition: Partition, now: float) -> bool:
-        if partition.full_since is None:
-            partition.full_since, partition.full_seq = now, partition.buffered_seq
+        full_s = self._measure(partition, now)
         if self._is_over(partition):
             return True
-        full_s = now - partition.full_since
         if full_s < PAUSE_AFTER_S:
             return False
         left = partition.buffered_seq - partition.full_seq  # the buffer since then

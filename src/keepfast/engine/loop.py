@@ -298,7 +298,7 @@ class Loop:
         while True:  # at least one poll, whatever is due: nothing else serves the answer
             now = self._clock.monotonic()
             if arrived and committer.each:  # a commit for each record: what is full stays so for long
-                self.intake.fill()
+                self.intake.fill(now)
             if arrived or committer.under_way or self.shutdown.failure is not None or now >= until:
                 return
             self._dispatch(now, keep=True)
