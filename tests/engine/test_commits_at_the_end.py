@@ -1,4 +1,6 @@
-"""The position behind the last record of a partition: markers of transactions and records of aborted ones."""
+"""The position behind the last record of a partition: markers of transactions and records of aborted ones. And the last
+records of a burst.
+"""
 
 from __future__ import annotations
 
@@ -129,3 +131,17 @@ def test_the_lease_of_the_crash_guard_lies_behind_it() -> None:
     world.feed("c")
     world.play(steps=10)
     assert world.done == ["0:0", "0:1", "0:100000"]
+
+
+@pytest.mark.parametrize(("records", "at_once"), [(99, False), (100, True)])
+def test_a_burst_that_is_over_is_committed_before_the_interval_is(records: int, *, at_once: bool) -> None:
+    policy = CommitPolicy(mode="interval", every_s=60.0, every_records=1_000)
+    world = World(lambda _: None, batch=None, partitions=1, order="key", commit=policy)
+    world.feed("a" * 1_000)
+    world.play(steps=20)
+    assert world.committed() == 1_000
+    world.feed("." * records)
+    world.play(steps=20)
+    assert (world.committed() > 1_000) is at_once
+    if at_once:
+        assert world.committed() == 1_000 + records

@@ -354,11 +354,12 @@ def test_groups_do_not_see_each_others_offsets(topic: Topic, join: Join) -> None
     assert [held.offset for held in other.source.committed([place], 5.0)] == [None]
 
 
-@pytest.mark.parametrize("sweeps", [False, True])
-def test_the_answer_to_a_commit_costs_no_record(kafka: KafkaBroker, topic: Topic, join: Join, *, sweeps: bool) -> None:
+@pytest.mark.parametrize("reads", ["poll", "poll without a pause", "sweep"])
+def test_the_answer_to_a_commit_costs_no_record(kafka: KafkaBroker, topic: Topic, join: Join, reads: str) -> None:
     """The answer comes while records arrive, in a poll that it ends, and in a sweep that it must not end."""
-    name, count = topic(), 6_000
+    name, count = topic(partitions=2), 6_000
     place, member = TopicPartition(name, 0), join(name, new_group())
+    member.source._answer_wait._polls = reads == "poll without a pause"
     drive([member], lambda: member.owned)
     producing = threading.Thread(target=_trickle, args=(kafka, name, count))
     producing.start()
@@ -368,11 +369,12 @@ def test_the_answer_to_a_commit_costs_no_record(kafka: KafkaBroker, topic: Topic
         nonlocal asked
         if len(member.outcomes) == asked:
             asked += 1
-            member.source.commit([Position(place, len(member.records), str(asked))])
+            other = Position(TopicPartition(name, 1), 0, str(asked))
+            member.source.commit([Position(place, len(member.records), str(asked)), other])
         message = member.source.poll(0.05)
         if message is not None:
             member.records.append(message)
-        if sweeps:
+        if reads == "sweep":
             member.records.extend(member.source.sweep(500))
 
     wait_until(lambda: len(member.records) >= count, "all records", timeout_s=90, between=step)

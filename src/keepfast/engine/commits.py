@@ -110,6 +110,9 @@ END_S = 1.0
 topic that is written in small transactions would need twice the requests otherwise.
 """
 
+BURSTS = 10
+"""A burst is worth a commit of its own if it has this part of the records of an interval."""
+
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 REBALANCE_BACKOFF_S = 1.0
 TRIP_FAILURES, TRIP_S = 3, 5.0
@@ -141,6 +144,7 @@ class Committer:
         self._lanes = lanes
         self._policy: CommitPolicy = plan.commit
         self.each = self._policy.mode == "each"
+        self._burst = max(1, self._policy.every_records // BURSTS)
         self._exactly_once = plan.exactly_once
         self.under_way = False  # a request: `_sent` says what is in it
         self._topic_ids = topic_ids
@@ -240,6 +244,11 @@ class Committer:
         if self.each:
             return not others_soon or now >= self._gathered_by(now)
         return self._pressed or self._is_time(now)
+
+    def idle(self, now: float) -> None:
+        """Nothing is going on: what a burst of records has finished is committed now, not at the next interval."""
+        if self._dirty and self._finished >= self._burst and not self._sent and now >= self._not_before:
+            self._send(now, list(self._dirty.values()))
 
     def _send_singly(self, now: float) -> None:
         """One of those whose common request was refused."""

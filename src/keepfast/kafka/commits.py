@@ -1,9 +1,11 @@
-"""Commit requests in flight, and matching answers to requests."""
+"""Commit requests in flight, how their answers are waited for, and matching answers to requests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from statistics import median
 
 from confluent_kafka import KafkaError
 
@@ -14,9 +16,64 @@ from keepfast.core.records import TopicPartition
 from keepfast.kafka.faults import source_error
 from keepfast.kafka.places import ClientPlace
 
+_ERROR = attrgetter("error")
 PARTLY_S = 0.1
 """How long the rest of a request may take once some of it is held: offsets may be held that an earlier request stored.
 """
+
+TRIAL_ROUNDS, ROUNDS_POLLED, ROUNDS_WAITED = 32, 2_000, 20_000
+"""Rounds in which each way to wait for an answer is tried, and for how many the result holds, by which way it was."""
+MIN_GAIN = 0.95
+"""Polling needs a processor, so it must take at most this part of the time that waiting takes."""
+MAX_ROUND_S = 0.005
+"""A longer round is one in which there was nothing to commit."""
+
+
+class AnswerWait:
+    """Whether the answer to a commit is waited for in the client, or by polling the client without a pause. Owner: the
+    loop's thread.
+
+    Polling gets the answer sooner where a processor is free for it. Where none is, it takes one from the broker or from
+    the client's own threads, and is slower. So both ways are tried in turn, by the time from a request to the next one,
+    and the faster one is kept for a while. A request of one partition is always waited for in the client: its records
+    would have to pay for the polling alone.
+    """
+
+    __slots__ = ("_left", "_polls", "_rounds", "_sent_at", "_waited_s")
+
+    def __init__(self) -> None:
+        self._polls = False
+        self._left = 0  # rounds until the next trial
+        self._rounds: list[float] = []  # of the trial that is under way
+        self._waited_s: float | None = None  # a round of its first half, in which the answer was waited for
+        self._sent_at: float | None = None  # the last request, of several partitions
+
+    @property
+    def polls(self) -> bool:
+        """Whether to poll for the answer to the last request."""
+        return self._polls and self._sent_at is not None
+
+    def sent(self, now: float, partitions: int) -> None:
+        """A request of so many partitions is sent."""
+        before, self._sent_at = self._sent_at, now if partitions > 1 else None
+        if before is None or self._sent_at is None or now - before > MAX_ROUND_S:
+            return
+        if self._left:
+            self._left -= 1
+            self._polls = self._polls and self._left > 0  # a trial begins with waiting
+            return
+        self._rounds.append(now - before)
+        if len(self._rounds) == TRIAL_ROUNDS:
+            self._judge(median(self._rounds))
+
+    def _judge(self, round_s: float) -> None:
+        self._rounds = []
+        if self._waited_s is None:
+            self._waited_s, self._polls = round_s, True
+            return
+        self._polls = round_s <= MIN_GAIN * self._waited_s
+        self._left = ROUNDS_POLLED if self._polls else ROUNDS_WAITED
+        self._waited_s = None
 
 
 @dataclass(slots=True, eq=False)
@@ -32,16 +89,18 @@ class CommitRequest:
     def places(self) -> list[TopicPartition]:
         return [position.place for position in self.positions]
 
-    def is_about(self, one: ClientPlace) -> bool:
-        """Whether it asked for this position, and for no other."""
-        first = self.positions[0]
-        place = first.place
-        return (
-            first.offset == one.offset
-            and place.partition == one.partition
-            and place.topic == one.topic
-            and len(self.positions) == 1
-        )
+    def is_answered_by(self, answer: Sequence[ClientPlace]) -> bool:
+        """Whether it asked for just these positions. The client's answer has them in the order of the request."""
+        positions = self.positions
+        if len(answer) != len(positions):
+            return False
+        for one, position in zip(answer, positions, strict=True):  # a loop: on the hot path of `commit="each"`
+            if one.offset != position.offset:
+                return False
+            topic, partition = position.place
+            if one.partition != partition or one.topic != topic:
+                return False
+        return True
 
     def read_back(self, held: Sequence[CommittedOffset], now: float) -> CommitOutcome | None:
         """The outcome of this request, from the offsets that the broker holds; None: not known yet.
@@ -67,7 +126,7 @@ class CommitRequest:
         If the broker refused some of them, the client gives their error to all: then all count as failed, and sending
         those again that were stored does no harm.
         """
-        if error is None and len(answer) == 1 and answer[0].error is None:
+        if error is None and len(answer) == len(self.positions) and not any(map(_ERROR, answer)):
             return CommitOutcome(self.positions)
         errors = {TopicPartition(one.topic, one.partition): one.error for one in answer}
         confirmed, failed = [], []
@@ -121,8 +180,8 @@ class Requests:
     def settle(self, answer: Sequence[ClientPlace]) -> CommitRequest | None:
         """The request to which the client's answer belongs; None if its outcome was known already."""
         request = self.under_way
-        if self._late or request is None or len(answer) != 1 or not request.is_about(answer[0]):
-            request = self._match(answer)  # else the usual case, on the hot path of `commit="each"`
+        if self._late or request is None or not request.is_answered_by(answer):
+            request = self._match(answer)  # else the usual case
         if request in self._late:
             self._late.remove(request)
             return None

@@ -39,7 +39,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.client_log import LOGGER
-from keepfast.kafka.commits import CommitRequest, Requests
+from keepfast.kafka.commits import AnswerWait, CommitRequest, Requests
 from keepfast.kafka.config import is_incremental
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, source_error, transient_end
 from keepfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
@@ -178,6 +178,9 @@ COMMIT_POLL_S, SHORT_POLL_S = 0.1, 0.001
 and if it cannot.
 """
 
+POLL_FOR_ANSWER_S = 0.001
+"""How long the answer to a commit is polled for without a pause. A late one is waited for."""
+
 READ_BACK_PAUSE_S = 0.1
 """After a read-back that timed out: requests must not pile up at an unresponsive coordinator."""
 UNASSIGN_TIMEOUT_S = 5.0
@@ -229,6 +232,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._unsent: CommitOutcome | None = None
         self._read_back_at = 0.0
         self._wake = _yield_function()
+        self._answer_wait = AnswerWait()
         self._awaits_commit = False  # in `poll`, for the answer to a commit
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -267,7 +271,10 @@ class KafkaSource(ListeningSource, OffsetQueries):
             timeout_s = min(timeout_s, SHORT_POLL_S if self._wake is None else COMMIT_POLL_S)
             self._awaits_commit = self._wake is not None
         try:
-            message = self._open.poll(timeout_s)
+            if self._awaits_commit and self._answer_wait.polls:
+                message = self._poll_for_answer(timeout_s)
+            else:
+                message = self._open.poll(timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("poll", error) from error
         finally:
@@ -282,6 +289,17 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if self._stopped and not self._without_stopped([message]):
             return None
         return cast(Message, message)
+
+    def _poll_for_answer(self, timeout_s: float) -> confluent_kafka.Message | None:
+        """As the client's `poll`, without a pause while the answer to the commit may come soon."""
+        poll, requests, until = self._open.poll, self._requests, time.monotonic() + POLL_FOR_ANSWER_S
+        while requests.under_way is not None:
+            message = poll(0)
+            if message is not None:
+                return message
+            if time.monotonic() >= until:
+                return poll(timeout_s) if requests.under_way is not None else None
+        return None
 
     def sweep(self, limit: int) -> list[Message]:
         """Return fetched records, at most `limit`; never blocks; serves callbacks."""
@@ -481,6 +499,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._not_sent(CommitRequest(tuple(positions)), error)
         else:
             self._requests.add(positions)  # its answer is served by a later call
+            self._answer_wait.sent(time.monotonic(), len(positions))
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)

@@ -1,0 +1,105 @@
+"""Which answer belongs to which request, and how an answer is waited for."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TopicPartition as ClientPlace
+
+from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.records import TopicPartition
+from keepfast.kafka.commits import MAX_ROUND_S, ROUNDS_POLLED, ROUNDS_WAITED, TRIAL_ROUNDS, AnswerWait, Requests
+
+WAITED_S, POLLED_S = 600e-6, 500e-6
+
+
+class Rounds:
+    """Requests one after another, each of which takes as long as its answer is waited for."""
+
+    def __init__(self, wait: AnswerWait, *, waited_s: float = WAITED_S, polled_s: float = POLLED_S) -> None:
+        self.wait = wait
+        self.times_s = {False: waited_s, True: polled_s}
+        self.now = 0.0
+
+    def run(self, count: int, *, partitions: int = 4) -> list[bool]:
+        """Whether each of the requests was polled for."""
+        polled = []
+        for _ in range(count):
+            self.wait.sent(self.now, partitions)
+            polled.append(self.wait.polls)
+            self.now += self.times_s[self.wait.polls]
+        return polled
+
+
+def test_polling_is_kept_where_it_is_faster() -> None:
+    rounds = Rounds(AnswerWait())
+    trial = rounds.run(2 * TRIAL_ROUNDS)
+    assert trial == [False] * TRIAL_ROUNDS + [True] * TRIAL_ROUNDS
+    assert all(rounds.run(ROUNDS_POLLED))
+
+
+@pytest.mark.parametrize("polled_s", [WAITED_S * 0.97, WAITED_S, WAITED_S * 3], ids=["hardly", "as fast", "slower"])
+def test_a_processor_is_not_taken_for_little_or_nothing(polled_s: float) -> None:
+    rounds = Rounds(AnswerWait(), polled_s=polled_s)
+    assert any(rounds.run(2 * TRIAL_ROUNDS))
+    rounds.run(1)
+    assert not any(rounds.run(ROUNDS_WAITED - 1))
+
+
+def test_it_is_tried_again_after_a_while() -> None:
+    rounds = Rounds(AnswerWait())
+    rounds.run(2 * TRIAL_ROUNDS + ROUNDS_POLLED)
+    rounds.times_s[True] = WAITED_S * 2  # others need the processor from now on
+    rounds.run(2 * TRIAL_ROUNDS + 1)
+    assert not any(rounds.run(ROUNDS_WAITED - 1))
+    rounds.times_s[True] = POLLED_S
+    rounds.run(2 * TRIAL_ROUNDS + 1)
+    assert all(rounds.run(100))
+
+
+def test_a_request_of_one_partition_is_never_polled_for() -> None:
+    rounds = Rounds(AnswerWait())
+    assert not any(rounds.run(10 * TRIAL_ROUNDS, partitions=1))
+    rounds.run(3 * TRIAL_ROUNDS)
+    assert rounds.wait.polls
+    assert not any(rounds.run(10, partitions=1))
+
+
+def test_rounds_in_which_there_was_nothing_to_commit_say_nothing() -> None:
+    rounds = Rounds(AnswerWait(), waited_s=2 * MAX_ROUND_S)
+    assert not any(rounds.run(10 * TRIAL_ROUNDS))
+
+
+def positions(*offsets: int) -> list[Position]:
+    return [Position(TopicPartition("t", partition), offset) for partition, offset in enumerate(offsets)]
+
+
+def answer(*offsets: int, topic: str = "t") -> list[ClientPlace]:
+    return [ClientPlace(topic, partition, offset) for partition, offset in enumerate(offsets)]
+
+
+@pytest.mark.parametrize("offsets", [(5,), (5, 6, 7)], ids=["one", "three"])
+def test_an_answer_settles_the_request_under_way(offsets: tuple[int, ...]) -> None:
+    requests = Requests()
+    requests.add(positions(*offsets))
+    request = requests.settle(answer(*offsets))
+    assert request is not None
+    assert request.outcome(None, answer(*offsets)) == CommitOutcome(tuple(positions(*offsets)))
+    assert requests.under_way is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [answer(5), answer(5, 7), answer(5, 6, 7), answer(5, 6, topic="other")],
+    ids=["less", "another offset", "more", "another topic"],
+)
+def test_an_answer_to_something_else_settles_nothing(other: list[ClientPlace]) -> None:
+    requests = Requests()
+    requests.add(positions(5, 6))
+    assert requests.settle(other) is None
+    assert requests.under_way is not None
+
+
+def test_an_answer_in_another_order_settles_it_too() -> None:
+    requests = Requests()
+    requests.add(positions(5, 6))
+    assert requests.settle(answer(5, 6)[::-1]) is not None
