@@ -118,7 +118,8 @@ class CommitPolicy(Policy):
     """When offsets are committed.
 
     `each`: a lane continues only after the commit of its last record is confirmed. `interval`: every `every_s` seconds
-    or `every_records` finished records, whichever comes first; a crash repeats that much, so it needs idempotent work.
+    or `every_records` finished records, whichever comes first, and when a burst of a tenth of these is over; a crash
+    repeats that much, so it needs idempotent work.
     """
 
     section: ClassVar[str] = "commit"
