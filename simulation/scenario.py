@@ -13,7 +13,7 @@ from random import Random
 
 from keepfast.core import runs
 from keepfast.deadletters.spool import files
-from keepfast.deadletters.spool import worker as keeper
+from keepfast.deadletters.spool import worker as spool_worker
 from keepfast.engine import crash_guard, loop, topic_ids
 from keepfast.testing.fakes.trace import Fact
 from keepfast.testing.fakes.world import World
@@ -33,7 +33,7 @@ from simulation.spooled import BadDisks, spooled
 from simulation.transacting import in_batches, transacting
 from simulation.workload import Workload
 
-LEAST_EVENTS = 500
+MIN_EVENTS = 500
 SLICE_S = 0.25
 MAX_CHAOS_S = 120.0
 STALLED_S = 60.0
@@ -103,7 +103,7 @@ class Scenario:
         begun = self.world.clock.monotonic()
         while self._goes_on():
             passed_s = self.world.clock.monotonic() - begun
-            enough = passed_s >= self.setup.chaos_s and len(self.world.trace.events) >= LEAST_EVENTS
+            enough = passed_s >= self.setup.chaos_s and len(self.world.trace.events) >= MIN_EVENTS
             if enough or passed_s >= MAX_CHAOS_S:
                 return
             self.world.run(SLICE_S)
@@ -180,13 +180,13 @@ def _tuned(setup: Setup) -> Iterator[None]:
     constants = (
         (runs, "WINDOW", setup.window),
         (crash_guard, "ALONE_S", setup.alone_s),
-        (topic_ids, "LOOK_EVERY_S", 2.0),
+        (topic_ids, "CHECK_INTERVAL_S", 2.0),
         (topic_ids, "CONFIRM_S", 0.5),
         (topic_ids, "FORMER_S", 5.0),
         (loop, "LATE_ANSWER_S", 0.01),
         (loop, "BUSY_S", 0.02),
         (files, "ADOPT_EVERY_S", 2.0),
-        (keeper, "STUCK_S", 4.0),
+        (spool_worker, "STUCK_S", 4.0),
     )
     before = [(vars(module), name, vars(module)[name]) for module, name, _ in constants]
     for module, name, value in constants:

@@ -14,7 +14,7 @@ from itertools import chain
 from threading import Lock
 
 from keepfast.core import crash_guard
-from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, CrashWatch, Fate, Guard
+from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, MIN_LEASE, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.events import PreviousOwnerCrashed, ProbationEnded, ProbationStarted
 from keepfast.core.lanes import Lanes
 from keepfast.core.records import TopicPartition
@@ -108,7 +108,7 @@ class Probation:
         self._events = events
         self._recorder = recorder
         self._max_deliveries = plan.max_deliveries
-        self._first_lease = LEAST_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
+        self._first_lease = MIN_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
         self._lanes = lanes
         self._failures = failures
         self._committer = committer
