@@ -17,20 +17,20 @@ from keepfast.deadletters.spool import worker as spool_worker
 from keepfast.engine import crash_guard, loop, topic_ids
 from keepfast.testing.fakes.trace import Fact
 from keepfast.testing.fakes.world import World
-from simulation.batched import batched, limited
-from simulation.cancelled import cancelled
 from simulation.chaos import Chaos
 from simulation.discovery import discovering
-from simulation.guarded import guarded
-from simulation.hanging import hanging, retried, stuck
-from simulation.inboxed import inboxed
 from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
 from simulation.outages import Outages
-from simulation.rare import rare
 from simulation.setup import Setup, changing, filtering, setup_for
-from simulation.spooled import BadDisks, spooled
-from simulation.transacting import in_batches, transacting
+from simulation.variants.batches import batched, limited
+from simulation.variants.cancellations import cancelled
+from simulation.variants.guards import guarded
+from simulation.variants.inboxes import inboxed
+from simulation.variants.rare_events import rare
+from simulation.variants.spools import BadDisks, spooled
+from simulation.variants.timeouts import hanging, retried, stuck
+from simulation.variants.transactions import in_batches, transacting
 from simulation.workload import Workload
 
 MIN_EVENTS = 500
