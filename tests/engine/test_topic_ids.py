@@ -12,8 +12,8 @@ from keepfast.engine.topic_ids import (
     ASK_AGAIN_S,
     CHECK_INTERVAL_S,
     CONFIRM_S,
-    CONNECT_TIMEOUT_S,
     FORMER_S,
+    REPLY_TIMEOUT_S,
     Identities,
     TopicIdsAnswer,
 )
@@ -55,11 +55,11 @@ def test_it_is_asked_every_minute_and_not_while_a_question_is_open() -> None:
     assert identities.answered(box.items[0], CHECK_INTERVAL_S + 2) == []
     identities.step(CHECK_INTERVAL_S + 2)
     assert len(asked.questions) == 2, "the event of a second ago is younger than the question that was answered"
-    identities.step(CHECK_INTERVAL_S + 2 + CONNECT_TIMEOUT_S)
+    identities.step(CHECK_INTERVAL_S + 2 + REPLY_TIMEOUT_S)
     assert len(asked.questions) == 2
     identities.step(2 * CHECK_INTERVAL_S + 2)
     assert len(asked.questions) == 3, "one that is not answered is asked again"
-    assert CONNECT_TIMEOUT_S < CHECK_INTERVAL_S
+    assert REPLY_TIMEOUT_S < CHECK_INTERVAL_S
 
 
 def test_many_events_at_once_are_one_question() -> None:
@@ -93,13 +93,13 @@ def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> 
     assert len(asked.questions) == 2
     identities.step(2.0)
     assert len(asked.questions) == 2
-    identities.step(1.0 + CONNECT_TIMEOUT_S)
+    identities.step(1.0 + REPLY_TIMEOUT_S)
     assert len(asked.questions) == 3, "no answer came: it is not given up"
-    assert reported(identities, 1.0 + CONNECT_TIMEOUT_S, "A") == []
+    assert reported(identities, 1.0 + REPLY_TIMEOUT_S, "A") == []
     assert identities.belongs("t", "A", 1.0) is True
-    identities.step(1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
+    identities.step(1.0 + REPLY_TIMEOUT_S + CONFIRM_S)
     assert len(asked.questions) == 4, "the last one that was due before the id was known"
-    identities.answered(TopicIdsAnswer({}, 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S), 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
+    identities.answered(TopicIdsAnswer({}, 1.0 + REPLY_TIMEOUT_S + CONFIRM_S), 1.0 + REPLY_TIMEOUT_S + CONFIRM_S)
     identities.step(CHECK_INTERVAL_S)
     assert len(asked.questions) == 4
 

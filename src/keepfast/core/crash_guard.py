@@ -249,9 +249,9 @@ class CrashWatch:
     """The guard of one partition for one ownership epoch. Owner: the loop thread.
 
     `commit_soon` asks for a commit of the partition. Unfinished records below `until` (0: there are none) and those in
-    `suspects` are suspects. `exposed`: the broker may hold a count for a record that is not running;
-    nothing else may start meanwhile, or a death would be laid to the wrong door. `token` names the flight recorder in
-    which the partition's records in flight are noted.
+    `suspects` are suspects. `exposed`: the broker may hold a count for a record that is not running; nothing else may
+    start meanwhile, or a crash would count against the wrong record. `token` names the flight recorder in which the
+    partition's records in flight are noted.
     """
 
     __slots__ = (

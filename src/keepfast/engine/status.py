@@ -155,7 +155,7 @@ class LoopStatus:
             letter_topics=self._letters.look(now) if self._letters else {},
             guards=self._guards(),
             abandoned=overdue.abandoned(now),
-            max_abandoned_reached=overdue.choked,
+            max_abandoned_reached=overdue.max_abandoned_reached,
             overdue=len(overdue.held),
             blocked=overdue.blocked,
             blocked_at=overdue.reports.event_loop,

@@ -246,17 +246,17 @@ class Overdue:
         self.counts = OverdueCounts()
 
     def step(self, now: float) -> bool:
-        """Look, and act. Whether nothing new may start (`choked`)."""
+        """Look, and act. Whether nothing new may start (`max_abandoned_reached`)."""
         if now - self._recalled_at >= RECALL_S / 2:
             self._recall(now)
         if now - self._looked_at >= self._check_interval_s:
             self._look(now)
-        return self.choked
+        return self.max_abandoned_reached
 
     # -- what the rest of the app may ask
 
     @property
-    def choked(self) -> bool:
+    def max_abandoned_reached(self) -> bool:
         """Nothing new may start: a record is overdue, and no more workers may be given up."""
         return bool(self.held) and self._policy.on_timeout != "hold"
 
@@ -270,7 +270,7 @@ class Overdue:
         """Whether only a restart helps, because of handlers: what fails liveness in health (`event_loop_blocked`,
         `handlers_stuck`).
         """
-        return self.blocked or self.choked
+        return self.blocked or self.max_abandoned_reached
 
     def culprits(self) -> list[Run]:
         """While `not_live`: the runs whose handlers are the cause, as far as known.

@@ -22,7 +22,7 @@ CHECK_INTERVAL_S = 60.0
 ASK_AGAIN_S = 0.5
 """Between two questions, however many events want an answer."""
 
-CONNECT_TIMEOUT_S = 15.0
+REPLY_TIMEOUT_S = 15.0
 """A question that is not answered by then may be asked again."""
 
 CONFIRM_S = 5.0
@@ -72,7 +72,7 @@ class Identities:
         """Ask if it is time to."""
         if now < self._due_at or self._topic_ids is None or now - self._asked_at < ASK_AGAIN_S:
             return
-        if self._open_since is not None and now - self._open_since < CONNECT_TIMEOUT_S:
+        if self._open_since is not None and now - self._open_since < REPLY_TIMEOUT_S:
             return
         self._open_since = self._asked_at = now
         self._due_at = now + (CHECK_INTERVAL_S if self._is_complete() else CONFIRM_S)
