@@ -38,8 +38,8 @@ from keepfast.testing.fakes.process import Process, ProcessDied, SimulationError
 from keepfast.testing.fakes.sink import OUTPUT, FakeSink, HandlerSink
 from keepfast.testing.fakes.trace import Fact
 from simulation.event_loop import Results, SimEventLoop, SimEvents
-from simulation.inboxed import SimDatabase, SimInbox, SimTx
 from simulation.setup import GROUP, Setup
+from simulation.variants.inboxes import SimDatabase, SimInbox, SimTx
 from simulation.workload import FIRST_OUTPUT, LAST_OUTPUT, Attempt, BatchAttempt, Entry, Workload, outputs_of
 
 HAND_OVER_S = (1e-6, 3e-4)

@@ -25,10 +25,10 @@ from keepfast.testing.fakes.world import FINISHED, Seat, World
 from keepfast.wiring.consumers import build_loop
 from simulation.discovery import REFRESH_S, SimDiscovery, appeared, existing
 from simulation.executor import SimExecutor
-from simulation.inboxed import SimDatabase
 from simulation.setup import GROUP, Setup
 from simulation.spool import SimSpool
 from simulation.topic_ids import SimTopicIds
+from simulation.variants.inboxes import SimDatabase
 from simulation.workload import Workload
 
 LIVENESS_S = 4.0
@@ -233,7 +233,7 @@ class Member:
 
     def _mind_health(self, now: float) -> None:
         """Who has too many handlers that never end is restarted by whatever looks at its health."""
-        if not self.loop.overdue.choked:
+        if not self.loop.overdue.max_abandoned_reached:
             self._choked_at = None
         elif self._choked_at is None:
             self._choked_at = now

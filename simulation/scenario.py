@@ -13,27 +13,27 @@ from random import Random
 
 from keepfast.core import runs
 from keepfast.deadletters.spool import files
-from keepfast.deadletters.spool import worker as keeper
+from keepfast.deadletters.spool import worker as spool_worker
 from keepfast.engine import crash_guard, loop, topic_ids
 from keepfast.testing.fakes.trace import Fact
 from keepfast.testing.fakes.world import World
-from simulation.batched import batched, limited
-from simulation.cancelled import cancelled
 from simulation.chaos import Chaos
 from simulation.discovery import discovering
-from simulation.guarded import guarded
-from simulation.hanging import hanging, retried, stuck
-from simulation.inboxed import inboxed
 from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
 from simulation.outages import Outages
-from simulation.rare import rare
 from simulation.setup import Setup, changing, filtering, setup_for
-from simulation.spooled import BadDisks, spooled
-from simulation.transacting import in_batches, transacting
+from simulation.variants.batches import batched, limited
+from simulation.variants.cancellations import cancelled
+from simulation.variants.guards import guarded
+from simulation.variants.inboxes import inboxed
+from simulation.variants.rare_events import rare
+from simulation.variants.spools import BadDisks, spooled
+from simulation.variants.timeouts import hanging, retried, stuck
+from simulation.variants.transactions import in_batches, transacting
 from simulation.workload import Workload
 
-LEAST_EVENTS = 500
+MIN_EVENTS = 500
 SLICE_S = 0.25
 MAX_CHAOS_S = 120.0
 STALLED_S = 60.0
@@ -103,7 +103,7 @@ class Scenario:
         begun = self.world.clock.monotonic()
         while self._goes_on():
             passed_s = self.world.clock.monotonic() - begun
-            enough = passed_s >= self.setup.chaos_s and len(self.world.trace.events) >= LEAST_EVENTS
+            enough = passed_s >= self.setup.chaos_s and len(self.world.trace.events) >= MIN_EVENTS
             if enough or passed_s >= MAX_CHAOS_S:
                 return
             self.world.run(SLICE_S)
@@ -180,13 +180,13 @@ def _tuned(setup: Setup) -> Iterator[None]:
     constants = (
         (runs, "WINDOW", setup.window),
         (crash_guard, "ALONE_S", setup.alone_s),
-        (topic_ids, "LOOK_EVERY_S", 2.0),
+        (topic_ids, "CHECK_INTERVAL_S", 2.0),
         (topic_ids, "CONFIRM_S", 0.5),
         (topic_ids, "FORMER_S", 5.0),
         (loop, "LATE_ANSWER_S", 0.01),
         (loop, "BUSY_S", 0.02),
         (files, "ADOPT_EVERY_S", 2.0),
-        (keeper, "STUCK_S", 4.0),
+        (spool_worker, "STUCK_S", 4.0),
     )
     before = [(vars(module), name, vars(module)[name]) for module, name, _ in constants]
     for module, name, value in constants:

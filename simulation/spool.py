@@ -1,4 +1,4 @@
-"""The spool of a simulated process: the engine's own keeper and store, on a simulated disk, driven by the clock."""
+"""The spool of a simulated process: the engine's own worker and store, on a simulated disk, driven by the clock."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ class EventRules:
             hand = suspicion.fate.in_hand
             spans = common(hand, ((epoch.covered.offset, lease),)) if hand is not None else None
             in_hand = None if spans is None else sum(end - first for first, end in spans)
-            if (crash.in_hand, crash.in_flight_below) != (in_hand, lease if hand is None else None):
+            if (crash.in_flight, crash.in_flight_below) != (in_hand, lease if hand is None else None):
                 self._blame("event", f"{epoch} reports {crash}; in flight were {hand}, leased up to {lease}")
         if (probation is not None) != (on and bool(suspicion.until or suspicion.suspects)):
             what = f"{suspicion.until}, {suspicion.suspects}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes.broker import FakeBroker
-from simulation.inboxed import SimDatabase
 from simulation.oracle.book import Book
 from simulation.oracle.cover import Cover
 from simulation.setup import GROUP, Setup
+from simulation.variants.inboxes import SimDatabase
 
 
 class InboxRules:

@@ -10,7 +10,6 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.telemetry.state import Problem, SeekResult
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.world import World
-from simulation.inboxed import SimDatabase
 from simulation.member import Member
 from simulation.oracle.batches import BatchRules
 from simulation.oracle.book import Book
@@ -31,6 +30,7 @@ from simulation.oracle.timeouts import TimeoutRules
 from simulation.oracle.transactions import TransactionRules
 from simulation.oracle.violation import Violation
 from simulation.setup import Setup
+from simulation.variants.inboxes import SimDatabase
 from simulation.workload import Entry, Workload
 
 PROBE_S = 0.5

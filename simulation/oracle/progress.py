@@ -18,7 +18,7 @@ from simulation.oracle.violation import Blame
 from simulation.setup import GROUP, Setup
 from simulation.workload import MAX_RECORD, Entry
 
-CONNECT_TIMEOUT_S = 1.5
+GRACE_S = 1.5
 """A record that nothing holds back starts by then."""
 
 SETTLED_S = 8.0
@@ -67,11 +67,11 @@ class ProgressRules:
             if starves is not None:
                 self._blame("starved", starves)
             return
-        if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < CONNECT_TIMEOUT_S:
+        if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < GRACE_S:
             return  # something starts now and then, and it has to be one after another
         for (name, place), epoch in self._book.epochs.items():
             partition = member.loop.ownership.get(place)
-            if name != member.name or now - epoch.begun_at < CONNECT_TIMEOUT_S:
+            if name != member.name or now - epoch.begun_at < GRACE_S:
                 continue
             if partition is None or partition.closing:
                 continue  # it drains before a seek
@@ -103,7 +103,7 @@ class ProgressRules:
             self._suspects_at[member.name] = now
         if any(not run.partition.live and _is_suspect(run) for run in member.executor.out):
             self._suspects_at[member.name] = now
-        return self._suspects_at.get(member.name, 0.0) >= now - CONNECT_TIMEOUT_S
+        return self._suspects_at.get(member.name, 0.0) >= now - GRACE_S
 
     def _is_at_ease(self, member: Member, now: float) -> bool:
         """Also while it waits in its client: that is where a member is that starts nothing."""
@@ -113,20 +113,20 @@ class ProgressRules:
             and member.name not in self._book.stopping
             and loop.halted is None
             and member.executor.places_taken < loop.sizer.workers
-            and max(member.executor.full_at, member.executor.blocked_until) < now - CONNECT_TIMEOUT_S
-            and self._health.process_disturbed_at(member.name) < now - CONNECT_TIMEOUT_S
-            and self._health.broker_disturbed_at() < now - 2 * CONNECT_TIMEOUT_S
-            and self._held_at.get(member.name, 0.0) < now - CONNECT_TIMEOUT_S
-            and self._health.generation_at < now - CONNECT_TIMEOUT_S
+            and max(member.executor.full_at, member.executor.blocked_until) < now - GRACE_S
+            and self._health.process_disturbed_at(member.name) < now - GRACE_S
+            and self._health.broker_disturbed_at() < now - 2 * GRACE_S
+            and self._held_at.get(member.name, 0.0) < now - GRACE_S
+            and self._health.generation_at < now - GRACE_S
         )
 
     def _could_start(self, member: Member, epoch: Epoch, entry: Entry, now: float) -> bool:
         number = entry.number
-        if number in epoch.running or number in epoch.letters or now - epoch.given[number] < CONNECT_TIMEOUT_S:
+        if number in epoch.running or number in epoch.letters or now - epoch.given[number] < GRACE_S:
             return False
         if number in epoch.timed_out:
-            return now - epoch.timed_out[number] > CONNECT_TIMEOUT_S  # its letter should be on the way
-        if entry.copied is not None and now - entry.copied.open_at < CONNECT_TIMEOUT_S:
+            return now - epoch.timed_out[number] > GRACE_S  # its letter should be on the way
+        if entry.copied is not None and now - entry.copied.open_at < GRACE_S:
             return False
         failures = epoch.failures.get(number, 0)
         if failures and not self._must_retry(epoch, entry, failures, now):
@@ -136,7 +136,7 @@ class ProgressRules:
             return False
         if self._health.partition_disturbed_at(member.name, epoch.place) > now - SETTLED_S:
             return False  # it may need a commit before it starts: there is no telling when that is stored
-        if self._setup.window != WINDOW and now - epoch.finished_at < CONNECT_TIMEOUT_S:
+        if self._setup.window != WINDOW and now - epoch.finished_at < GRACE_S:
             return False  # perhaps the window has just moved
         lane = self._book.lane(entry)
         return lane is None or self._is_next(member, epoch, entry, lane, now)
@@ -153,7 +153,7 @@ class ProgressRules:
         others = [e for (name, _), e in self._book.epochs.items() if name == member.name and e is not epoch]
         if any(other.lanes.get(lane) or lane in other.last_of_lane for other in others):
             return False
-        return lane not in epoch.uncommitted and now - epoch.freed_at.get(lane, 0.0) >= CONNECT_TIMEOUT_S
+        return lane not in epoch.uncommitted and now - epoch.freed_at.get(lane, 0.0) >= GRACE_S
 
     def _must_retry(self, epoch: Epoch, entry: Entry, failures: int, now: float) -> bool:
         most, outcome = self._setup.retry.max_retries, epoch.outcomes[entry.number]
@@ -165,8 +165,8 @@ class ProgressRules:
         if (
             is_outage(self._setup, outcome) and self._setup.breaker is not None
         ):  # others may be served, then it waits on its own
-            return overdue_s > CONNECT_TIMEOUT_S + self._setup.breaker.open_s
-        return overdue_s > CONNECT_TIMEOUT_S and (most is None or failures <= most)
+            return overdue_s > GRACE_S + self._setup.breaker.open_s
+        return overdue_s > GRACE_S and (most is None or failures <= most)
 
     def unfinished(self) -> list[str]:
         """What is still to be done; empty when all is finished and committed."""

@@ -113,7 +113,7 @@ class TimeoutRules:
         stopped_s, blocked_s = self._stood_still(call.member, at)
         spent_s = at - call.begun_at - max(stopped_s - call.stopped_s, blocked_s - call.blocked_s)
         pauses = self._pauses.get(call.member, 0) - call.pauses  # of each, a look or two may be taken for work
-        if spent_s < timeout_s - EARLY_S - 2 * pauses * self._policy.look_every_s:
+        if spent_s < timeout_s - EARLY_S - 2 * pauses * self._policy.check_interval_s:
             self._blame("timeout", f"{what} after {spent_s:.3f} s of the {timeout_s:g} s that it may take")
         if self._outstanding(call.member, at) >= self._policy.max_abandoned:
             self._blame("timeout", f"{what}; {self._policy.max_abandoned} handlers are given up and not back already")

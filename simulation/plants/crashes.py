@@ -76,8 +76,8 @@ def runs_suspects_beside_others(patch: Patch) -> None:
 
 @plant
 def suspects_for_ever(patch: Patch) -> None:
-    def begin(self: CrashWatch, found: Guard, press: Any, **more: Any) -> None:
-        original(self, replace(found, until=found.until and found.until + 10_000), press, **more)
+    def begin(self: CrashWatch, found: Guard, commit_soon: Any, **more: Any) -> None:
+        original(self, replace(found, until=found.until and found.until + 10_000), commit_soon, **more)
 
     original = patch.set(CrashWatch, "__init__", begin)
 

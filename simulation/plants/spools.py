@@ -8,7 +8,7 @@ from typing import Any
 from keepfast.core.errors import SinkError, SpoolError
 from keepfast.core.ports import Kept
 from keepfast.deadletters.spool import files, frames
-from keepfast.deadletters.spool import worker as keeper
+from keepfast.deadletters.spool import worker as spool_worker
 from keepfast.deadletters.spool.files import Part
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.worker import SpoolWorker
@@ -147,4 +147,4 @@ def p41_sends_copies_of_a_letter_on_because_it_tells_them_apart_by_a_random_id(p
         fields = {name: getattr(letter, name) for name in SpooledLetter.__struct_fields__}
         return SpooledLetter(**fields | {"identity": count.to_bytes(16, "big")})
 
-    before = patch.set(keeper, "spooled", spooled)
+    before = patch.set(spool_worker, "spooled", spooled)

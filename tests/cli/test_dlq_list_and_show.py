@@ -138,6 +138,8 @@ def test_what_a_newcomer_gets_wrong_is_one_sentence(filed: Filed) -> None:
         (("show", filed.dlq, "9:0"), 1, "no partition 9"),
         (("show", filed.dlq, "spool:9"), 1, "in the spool"),
         (("show", filed.dlq, "0:1-2"), 2, "Name one letter"),
+        (("edit", filed.dlq, "0:1-2", "--yes"), 2, "Name one letter"),
+        (("edit", filed.dlq, "0:999", "--yes"), 1, "no letter at 0:999"),
         (("replay", filed.dlq, "--yes"), 2, "--all"),
         (("replay", filed.dlq, "--all"), 2, "--yes"),
         (("replay", filed.dlq, "--all", "--yes", "--rate", "0"), 2, "rate"),

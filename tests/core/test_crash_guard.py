@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from keepfast.core import commit_metadata
 from keepfast.core.commit_metadata import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap
 from keepfast.core.crash_guard import (
-    LEAST_LEASE,
     MAX_COUNTED,
     MAX_SPANS,
     MAX_STARTS,
+    MIN_LEASE,
     NOT_DEAD,
     CrashWatch,
     Fate,
@@ -289,7 +289,7 @@ def test_deaths_at_different_places_make_no_suspects(deaths: list[tuple[int, int
 
 @given(st.integers(0, WINDOW), st.integers(-100, LARGEST))
 def test_a_lease_is_never_too_short_and_never_too_long(before: int, used: int) -> None:
-    assert LEAST_LEASE <= lease_length(before, used) <= WINDOW
+    assert MIN_LEASE <= lease_length(before, used) <= WINDOW
 
 
 def test_a_lease_that_runs_out_grows_until_it_is_enough() -> None:
@@ -304,7 +304,7 @@ def test_a_lease_that_is_not_used_shrinks_by_halves() -> None:
     for _ in range(10):
         lengths.append(lease_length(lengths[-1], 1))
     assert lengths[1:4] == [8192, 4096, 2048]
-    assert lengths[-1] == LEAST_LEASE
+    assert lengths[-1] == MIN_LEASE
 
 
 @given(st.integers(0, 1000), st.integers(0, 500), st.booleans(), st.booleans(), st.sampled_from([0, 5, 5000]))
@@ -332,9 +332,9 @@ class Watched:
     pressed: int = 0
 
     def __post_init__(self) -> None:
-        self.watch = CrashWatch(self.found, self._press)
+        self.watch = CrashWatch(self.found, self._commit_soon)
 
-    def _press(self) -> None:
+    def _commit_soon(self) -> None:
         self.pressed += 1
 
     def commit(self, base: int, handed: int) -> Guard:
@@ -350,8 +350,8 @@ def test_a_partition_is_not_at_work_before_something_wants_to_start() -> None:
     one.watch.run_out()
     assert one.pressed == 1
     guard = one.watch.propose(10, 12)
-    assert guard == Guard(lease=12 + LEAST_LEASE, mark=50)
-    assert one.watch.confirmed() == (guard.lease, 12 + LEAST_LEASE // 2)
+    assert guard == Guard(lease=12 + MIN_LEASE, mark=50)
+    assert one.watch.confirmed() == (guard.lease, 12 + MIN_LEASE // 2)
 
 
 def test_every_commit_moves_the_lease_until_the_end_takes_it_back() -> None:
@@ -379,9 +379,9 @@ def test_the_token_goes_with_the_lease_and_the_drain_is_recorded_once() -> None:
     assert not watch.drain(), "none is at work"
     watch = CrashWatch(Guard(), lambda: None, token="0123456789abcdef")
     watch.run_out()
-    assert watch.words(0, 0) == f"d{LEAST_LEASE},t0123456789abcdef"
+    assert watch.words(0, 0) == f"d{MIN_LEASE},t0123456789abcdef"
     assert watch.drain()
-    assert watch.words(0, 0) == f"d{LEAST_LEASE},t0123456789abcdef,g"
+    assert watch.words(0, 0) == f"d{MIN_LEASE},t0123456789abcdef,g"
     assert not watch.drain()
     watch.leave()
     assert watch.words(0, 0) == ""

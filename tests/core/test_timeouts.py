@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.classify.classification import Rule, RuleBook, classify
 from keepfast.core.errors import ConfigError, HandlerTimeout
-from keepfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, OverdueWatch, TimeoutPolicy
+from keepfast.core.timeouts import CHECK_INTERVAL_S, STUCK_CHECK_S, OverdueWatch, TimeoutPolicy
 
 
 def test_without_a_time_limit_no_duration_is_reported() -> None:
@@ -37,14 +37,14 @@ def test_all_problems_are_reported_at_once() -> None:
 
 
 def test_a_short_time_limit_is_looked_at_more_often() -> None:
-    assert TimeoutPolicy(timeout_s=0.1).look_every_s == pytest.approx(0.01)
-    assert TimeoutPolicy(timeout_s=60).look_every_s == LOOK_EVERY_S
+    assert TimeoutPolicy(timeout_s=0.1).check_interval_s == pytest.approx(0.01)
+    assert TimeoutPolicy(timeout_s=60).check_interval_s == CHECK_INTERVAL_S
 
 
 def test_where_nothing_times_out_it_is_looked_at_once_a_second() -> None:
-    assert TimeoutPolicy().look_every_s == LOOK_FOR_STUCK_S
-    assert TimeoutPolicy(stuck_after_s=2).look_every_s == pytest.approx(0.2)
-    assert TimeoutPolicy(stuck_after_s=None).look_every_s == LOOK_FOR_STUCK_S
+    assert TimeoutPolicy().check_interval_s == STUCK_CHECK_S
+    assert TimeoutPolicy(stuck_after_s=2).check_interval_s == pytest.approx(0.2)
+    assert TimeoutPolicy(stuck_after_s=None).check_interval_s == STUCK_CHECK_S
 
 
 def test_a_new_epoch_waits_for_a_run_of_before_until_it_counts_as_stuck_unless_the_lane_is_to_be_held() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keepfast.core.replays import ReplayMark
 from keepfast.deadletters import envelope, nested
-from keepfast.deadletters.inline import DEEPEST
+from keepfast.deadletters.inline import MAX_DEPTH
 from keepfast.deadletters.letter import Attempted
 from tests.support.letters import any_text, json_values, letter
 
@@ -181,7 +181,9 @@ def test_every_depth_of_nesting_makes_a_letter_and_deep_ones_do_not_strain_parse
     # Interpreters give up at different depths, and encoding gives up later than decoding: look at all of them.
     for depth in [*range(1, 60), *range(900, 1_010), *range(1_470, 1_530), *range(9_980, 10_010)]:
         value = opening * depth + (b"1" if closing == b"}" else b"") + closing * depth
-        assert assert_kept(value) == ("json" if depth < DEEPEST or (closing == b"]" and depth == DEEPEST) else "base64")
+        assert assert_kept(value) == (
+            "json" if depth < MAX_DEPTH or (closing == b"]" and depth == MAX_DEPTH) else "base64"
+        )
 
 
 @given(message=any_text, stack=any_text, reason=any_text, code=any_text, error_type=any_text)

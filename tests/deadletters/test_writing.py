@@ -28,6 +28,8 @@ def written(one: Letter, form: LetterFormat) -> Letter:
 
 @settings(max_examples=examples(400))
 @given(one=letters, form=formats)
+@example(one=letter(value=b'{"amount": 1.50}'), form="envelope")  # JSON that is not written with the same bytes again
+@example(one=letter(value=b'{"amount": 1.50}'), form="nested")
 def test_everything_written_is_read_back(one: Letter, form: LetterFormat) -> None:
     assert written(one, form) == replace(one, format=form)
 

@@ -25,7 +25,7 @@ from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.chromium
-PATIENCE_MS = 240_000
+TIMEOUT_MS = 240_000
 
 
 class Shop:
@@ -115,8 +115,8 @@ def _replay_everything(page: Page, address: str, count: int, canary: int, bad: i
     expect(page.locator("#start")).to_contain_text(f"{canary} first", timeout=60_000)
     page.locator("#start").click()
     page.wait_for_url("**/runs/**")
-    expect(page.locator("#succeeded")).to_have_text(f"{count - bad:,}", timeout=PATIENCE_MS)
-    expect(page.locator("#failed-again")).to_have_text(f"{bad:,}", timeout=PATIENCE_MS)
+    expect(page.locator("#succeeded")).to_have_text(f"{count - bad:,}", timeout=TIMEOUT_MS)
+    expect(page.locator("#failed-again")).to_have_text(f"{bad:,}", timeout=TIMEOUT_MS)
     expect(page.locator("h1")).to_have_text(f"{count - bad:,} came through, {bad:,} failed again.", timeout=60_000)
 
 

@@ -12,7 +12,7 @@ from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.commands import Command, commands
 from tests.support.waiting import wait_until
 
-CONNECT_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 _VARIES = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[0-9a-f]{12}\b|(?<=partition )\d|127\.0\.0\.1:\d+|(?<=Watching )\S+"
     r"|(?<=\. Run )\S+|(?<=So far )\d+ processed|\d+ under way|(?<=token=)\S+|\S+/(?=app\.py:)|(?<=oldest )\d+ \w+"
@@ -52,7 +52,7 @@ class Terminal:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=CONNECT_TIMEOUT_S,
+            timeout=TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -73,7 +73,7 @@ class Terminal:
     def close(self) -> int:
         assert self._dev is not None
         self._dev.terminate()
-        return self._dev.wait(CONNECT_TIMEOUT_S)
+        return self._dev.wait(TIMEOUT_S)
 
 
 def test_every_step_does_what_it_says(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_nothing_starts_before_the_commit_is_confirmed_that_says_so() -> None:
     world.source.answers = True
     settle(world)
     assert world.out == [["0:0", "0:1"]]
-    assert committed_guard(world).lease == crash_guard.LEAST_LEASE
+    assert committed_guard(world).lease == crash_guard.MIN_LEASE
 
 
 def test_after_one_death_batches_are_as_large_as_ever() -> None:

@@ -360,7 +360,7 @@ def test_links_pipes_and_what_is_too_large_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"{'b' * 16}.flight")
     (tmp_path / f"{'c' * 16}.flight").mkdir()
     with (tmp_path / f"{'d' * 16}.flight").open("wb") as file:
-        file.truncate(flight_recorder.MOST_BYTES + 1)
+        file.truncate(flight_recorder.MAX_FILE_BYTES + 1)
     assert [directory.find(letter * 16) for letter in "abcde"] == [None] * 5
 
 

@@ -16,7 +16,7 @@ from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import TopicPartition
 from keepfast.engine.control import Answer, ControlOrder
 from keepfast.engine.intake import IN_LANES
-from keepfast.engine.status import AWAY_S, LOOK_AT_LEAST_S, POLL_INTERVAL_S, STUCK_S
+from keepfast.engine.status import AWAY_S, MAX_POLL_INTERVAL_S, POLL_INTERVAL_S, STUCK_S
 from keepfast.engine.timeouts import RECALL_S
 from keepfast.telemetry.state import CommandDone, ConsumerState, Problem
 from tests.engine.world import TOPIC, World
@@ -87,7 +87,7 @@ def test_a_look_that_took_long_delays_the_next_one_by_seconds_only(monkeypatch: 
         looked(world)
     world.source.seen = {PLACE: 10}
     assert looked(world).partitions[0].end is None, "it takes a hundredth of the time"
-    assert looked(world, LOOK_AT_LEAST_S).partitions[0].end == 10
+    assert looked(world, MAX_POLL_INTERVAL_S).partitions[0].end == 10
 
 
 def test_a_wait_for_the_first_partitions_is_reported_every_ten_seconds(log: LogCapture) -> None:

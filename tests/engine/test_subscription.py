@@ -13,10 +13,10 @@ from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.engine.subscription import (
     AGAIN_S,
-    ANSWER_TIMEOUT_S,
     CONFIRM_S,
     OPEN_S,
     RECHECK_S,
+    REPLY_TIMEOUT_S,
     RejoinCheck,
     Subscription,
     TopicsFound,
@@ -295,4 +295,4 @@ def test_a_question_without_an_answer_is_asked_again() -> None:
     group.check.assigned(0.0)
     for now in range(100):
         group.check.step(float(now), ("t",))
-    assert len(group.asked_at) == 1 + 99 // ANSWER_TIMEOUT_S
+    assert len(group.asked_at) == 1 + 99 // REPLY_TIMEOUT_S

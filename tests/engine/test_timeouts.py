@@ -102,14 +102,14 @@ def test_beyond_the_most_that_may_be_abandoned_a_record_is_held_until_a_thread_c
 
     bench = threads(call, timeout_s=0.05, max_abandoned=2)
     bench.start(runs=3)
-    bench.pass_until(lambda: bench.overdue.choked, "the third is held")
+    bench.pass_until(lambda: bench.overdue.max_abandoned_reached, "the third is held")
     assert len(bench.back) == 2
     assert (bench.overdue.abandoned(bench.clock.now), bench.overdue.stuck) == (2, True)
     bench.turn_for(0.2)
     assert len(bench.back) == 2
     gates[0].set()
     bench.pass_until(lambda: len(bench.back) == 3, "there is room, so the third is given up")
-    assert not bench.overdue.choked
+    assert not bench.overdue.max_abandoned_reached
     assert isinstance(bench.back[2].failure, HandlerTimeout)
     for gate in gates:
         gate.set()
@@ -126,7 +126,7 @@ def test_a_held_record_that_ends_after_all_counts() -> None:
     bench.pass_until(lambda: bench.overdue.held, "it is overdue")
     bench.turn_for(0.15)
     assert bench.back == []
-    assert (bench.overdue.stuck, bench.overdue.choked, run.abandoned) == (True, False, False)
+    assert (bench.overdue.stuck, bench.overdue.max_abandoned_reached, run.abandoned) == (True, False, False)
     go.set()
     bench.turn_until(lambda: bench.back, "it comes back")
     assert bench.back == [run]

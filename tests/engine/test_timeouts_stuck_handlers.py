@@ -211,7 +211,7 @@ def test_too_many_that_may_not_be_abandoned_are_the_culprits_themselves() -> Non
     go = threading.Event()
     bench = threads(lambda _, __: go.wait(DEADLINE_S), timeout_s=0.05, max_abandoned=1)
     [_, second] = bench.start(runs=2)
-    bench.pass_until(lambda: bench.overdue.choked, "the second is held")
+    bench.pass_until(lambda: bench.overdue.max_abandoned_reached, "the second is held")
     assert bench.overdue.not_live
     assert bench.overdue.culprits() == [second]
     go.set()

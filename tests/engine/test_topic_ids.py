@@ -10,10 +10,10 @@ from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.engine.topic_ids import (
     ASK_AGAIN_S,
+    CHECK_INTERVAL_S,
     CONFIRM_S,
-    CONNECT_TIMEOUT_S,
     FORMER_S,
-    LOOK_EVERY_S,
+    REPLY_TIMEOUT_S,
     Identities,
     TopicIdsAnswer,
 )
@@ -44,22 +44,22 @@ def reported(identities: Identities, at: float, topic_id: str | None) -> list[st
 def test_it_is_asked_every_minute_and_not_while_a_question_is_open() -> None:
     asked = Asked()
     identities, box = known(asked, {"t": "A"})
-    identities.step(LOOK_EVERY_S - 1)
+    identities.step(CHECK_INTERVAL_S - 1)
     assert asked.questions == []
-    identities.step(LOOK_EVERY_S)
-    identities.suspect(LOOK_EVERY_S + 1)
-    identities.step(LOOK_EVERY_S + 1)
+    identities.step(CHECK_INTERVAL_S)
+    identities.suspect(CHECK_INTERVAL_S + 1)
+    identities.step(CHECK_INTERVAL_S + 1)
     assert [topics for topics, _ in asked.questions] == [("t",)]
     asked.questions[0][1]({"t": "A"})
-    assert box.items == [TopicIdsAnswer({"t": "A"}, LOOK_EVERY_S)]
-    assert identities.answered(box.items[0], LOOK_EVERY_S + 2) == []
-    identities.step(LOOK_EVERY_S + 2)
+    assert box.items == [TopicIdsAnswer({"t": "A"}, CHECK_INTERVAL_S)]
+    assert identities.answered(box.items[0], CHECK_INTERVAL_S + 2) == []
+    identities.step(CHECK_INTERVAL_S + 2)
     assert len(asked.questions) == 2, "the event of a second ago is younger than the question that was answered"
-    identities.step(LOOK_EVERY_S + 2 + CONNECT_TIMEOUT_S)
+    identities.step(CHECK_INTERVAL_S + 2 + REPLY_TIMEOUT_S)
     assert len(asked.questions) == 2
-    identities.step(2 * LOOK_EVERY_S + 2)
+    identities.step(2 * CHECK_INTERVAL_S + 2)
     assert len(asked.questions) == 3, "one that is not answered is asked again"
-    assert CONNECT_TIMEOUT_S < LOOK_EVERY_S
+    assert REPLY_TIMEOUT_S < CHECK_INTERVAL_S
 
 
 def test_many_events_at_once_are_one_question() -> None:
@@ -78,7 +78,7 @@ def test_many_events_at_once_are_one_question() -> None:
 
 def test_without_topic_ids_commits_are_trusted() -> None:
     identities, _ = known(None, {})
-    identities.step(10 * LOOK_EVERY_S)
+    identities.step(10 * CHECK_INTERVAL_S)
     assert identities.belongs("t", "A", 0.0) is True
 
 
@@ -93,14 +93,14 @@ def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> 
     assert len(asked.questions) == 2
     identities.step(2.0)
     assert len(asked.questions) == 2
-    identities.step(1.0 + CONNECT_TIMEOUT_S)
+    identities.step(1.0 + REPLY_TIMEOUT_S)
     assert len(asked.questions) == 3, "no answer came: it is not given up"
-    assert reported(identities, 1.0 + CONNECT_TIMEOUT_S, "A") == []
+    assert reported(identities, 1.0 + REPLY_TIMEOUT_S, "A") == []
     assert identities.belongs("t", "A", 1.0) is True
-    identities.step(1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
+    identities.step(1.0 + REPLY_TIMEOUT_S + CONFIRM_S)
     assert len(asked.questions) == 4, "the last one that was due before the id was known"
-    identities.answered(TopicIdsAnswer({}, 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S), 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
-    identities.step(LOOK_EVERY_S)
+    identities.answered(TopicIdsAnswer({}, 1.0 + REPLY_TIMEOUT_S + CONFIRM_S), 1.0 + REPLY_TIMEOUT_S + CONFIRM_S)
+    identities.step(CHECK_INTERVAL_S)
     assert len(asked.questions) == 4
 
 

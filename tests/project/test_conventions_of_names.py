@@ -37,6 +37,9 @@ DIALECT: Final = (
 OLD_NAMES: Final = {"CHANGELOG.md": "bury|buries|buried|burying"}
 """Where a word is the former name of something."""
 
+ODD_CONSTANTS: Final = re.compile(r"(?:MOST|LONGEST|LARGEST|DEEPEST|LEAST|FEWEST|PATIENCE|LOOK|LOOKS|ANSWER)(?:_\w+)?")
+"""Names of bounds and waits that others call MAX_, MIN_, …_TIMEOUT_S or …_INTERVAL_S."""
+
 MAX_ONE_IMPORTER: Final = 28
 """Modules that exactly one other module imports; the aim is below 30."""
 NOT_COUNTED: Final = (
@@ -68,6 +71,28 @@ def test_no_two_public_classes_share_a_name() -> None:
 def test_the_guard_of_class_names_sees_two_alike() -> None:
     trees = [("a.py", ast.parse("class Plan: ...\nclass _Own: ...")), ("b.py", ast.parse("class Plan: ..."))]
     assert public_classes(trees) == {"Plan": ["a.py", "b.py"]}
+
+
+def oddly_named(tree: ast.Module) -> list[str]:
+    """Constants of a module whose names are in `ODD_CONSTANTS`."""
+    return [
+        part.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for part in ast.walk(target)
+        if isinstance(part, ast.Name) and ODD_CONSTANTS.fullmatch(part.id)
+    ]
+
+
+def test_bounds_and_waits_have_the_names_that_everyone_uses() -> None:
+    """`MAX_ITEMS`, `MIN_LEASE`, `REPLY_TIMEOUT_S`, `POLL_INTERVAL_S`."""
+    assert {name: odd for name, tree in sources() if (odd := oddly_named(tree))} == {}
+
+
+def test_the_guard_of_constants_sees_them() -> None:
+    text = "A_S, LOOK_S = 1, 2\nLONGEST: Final = 3\nMOST_ITEMS = 4\nMAX_ITEMS = 5\nALMOST_ALL = 6\nif MOST: ..."
+    assert oddly_named(ast.parse(text)) == ["LOOK_S", "LONGEST", "MOST_ITEMS"]
 
 
 def dialect_in(text: str) -> list[str]:

@@ -1,6 +1,6 @@
 """An inbox on a real broker and a real database: a topic that is read again from its beginning, and a record that is
 sent again by a replay, change nothing; a record that another service derived from one, all headers forwarded, and the
-records of a topic that was created anew, are new. The same without an inbox repeats effects.
+records of a topic that was created again, are new. The same without an inbox repeats effects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def effects(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[psycopg.
 
 
 class Service:
-    """An app that writes a row for each record; with `inbox`, in the inbox's transaction. It is started anew for each
+    """An app that writes a row for each record; with `inbox`, in the inbox's transaction. It is started again for each
     step, and ends when it has committed everything.
     """
 

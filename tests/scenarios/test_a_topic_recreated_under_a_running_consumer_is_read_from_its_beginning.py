@@ -49,7 +49,7 @@ ALL_NEW = {b"new-%d" % number for number in range(NEW)}
 def test_all_of_it_is_processed_while_the_consumer_runs_on(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "CHECK_INTERVAL_S", 1.0)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
@@ -87,7 +87,7 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One member has noticed and committed in the new topic; the next owner knows the old one and gets no answer."""
-    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "CHECK_INTERVAL_S", 1.0)
     name, client, seen, deaf = topic(), Client(kafka), list[bytes](), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
@@ -122,7 +122,7 @@ class WithoutController(AdminClient):
 def test_a_member_that_started_while_there_was_no_controller_notices_it_too(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "CHECK_INTERVAL_S", 1.0)
     monkeypatch.setattr(admin, "AdminClient", WithoutController)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
@@ -137,7 +137,7 @@ def test_a_member_that_started_while_there_was_no_controller_notices_it_too(
 def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.5)
+    monkeypatch.setattr(topic_ids, "CHECK_INTERVAL_S", 0.5)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
@@ -150,7 +150,7 @@ def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
 def test_a_topic_that_stays_the_same_is_left_alone(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(topic_ids, "CHECK_INTERVAL_S", 0.1)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     with RunningApp(app_of(kafka, name, seen)) as inside:
@@ -168,7 +168,7 @@ def test_a_topic_that_stays_the_same_is_left_alone(
 def test_a_runner_with_a_dict_of_configuration_notices_it_too(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "CHECK_INTERVAL_S", 1.0)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     group = f"group-of-{name}"
 

@@ -105,7 +105,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         away.clear()
         becomes(web, WELL, set())
 
-        # Nobody has to be dead-lettered yet, and there is nowhere to bury: that is told before it hurts.
+        # No record is to be dead-lettered yet, and there is no topic for it: that is reported before it is needed.
         assert held_letters(web) == {letters: 0}
         kafka.delete_topic(letters)
         becomes(web, WELL, {"dead_letter_topic_missing"})

@@ -65,7 +65,7 @@ def test_after_four_kills_with_a_backlog_no_more_run_alone_than_were_in_hand(
     scene.wait_committed()
     assert members[-1].stop() == 0
     deaths = [event for member in members for event in member.events("previous_owner_crashed")]
-    assert all("in_hand" in event for event in deaths), "each death was read from the recorder"
+    assert all("in_flight" in event for event in deaths), "each death was read from the recorder"
     suspects = [event["suspects"] for member in members for event in member.events("probation_started")]
     assert sum(suspects) <= KILLS * WORKERS, suspects
     assert letters_of(scene) == []
@@ -82,7 +82,7 @@ def test_a_death_with_nothing_in_hand_leaves_no_mark(make_scene: MakeScene, tmp_
     scene.send([Work()])
     second = scene.member(settings(scene, tmp_path))
     scene.wait_all_ended()
-    assert second.wait_event("previous_owner_crashed")["in_hand"] == 0
+    assert second.wait_event("previous_owner_crashed")["in_flight"] == 0
     guard = guard_of(scene)
     assert (guard.mark, guard.in_hand) == (None, ())
     assert second.stop() == 0

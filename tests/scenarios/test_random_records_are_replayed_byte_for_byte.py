@@ -67,7 +67,7 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
         letters = DeadLetterPolicy(topic=f"{{topic}}.{form}", format=form)
 
         @app.consumer(name, name=form, dead_letter=letters, storm_guard=False)
-        def bury(value: bytes | None, ctx: Context) -> None:
+        def reject(value: bytes | None, ctx: Context) -> None:
             raise Reject("not today")
 
     records = random_records(Random(20_240_404))

@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.core.guards import StormPolicy
 from simulation.report import account
-from simulation.scenario import LEAST_EVENTS, Outcome, run_seed
+from simulation.scenario import MIN_EVENTS, Outcome, run_seed
 
 COSTLY = (8, 20, 24, 29, 31, 32, 36, 38, 40, 41, 43, 44, 46, 49, 50, 51, 52, 53, 56)
 LATER = (*COSTLY, *range(60, 300), 334, 685, 792, 864, 884, 1263, 1335, 1840, 700575)
@@ -84,7 +84,7 @@ def assert_clean(outcomes: list[Outcome]) -> None:
 
 
 def test_every_seed_has_events_enough(outcomes: list[Outcome]) -> None:
-    assert min(outcome.events for outcome in outcomes) >= LEAST_EVENTS
+    assert min(outcome.events for outcome in outcomes) >= MIN_EVENTS
 
 
 def test_every_kind_of_fault_occurred(outcomes: list[Outcome]) -> None:

@@ -55,7 +55,7 @@ SAMPLES: tuple[events.Event, ...] = (
     events.Sought(*SOURCE, **PLACE, to=5),
     events.SubscriptionChanged(*SOURCE, added=("audit.b",), removed=("audit.c",), topics=("audit.a", "audit.b")),
     events.TopicRecreated(*SOURCE, topic="orders", old_id="a@c", new_id="b@c"),
-    events.PreviousOwnerCrashed(*SOURCE, **PLACE, in_hand=3, in_flight_below=None, suspected=False),
+    events.PreviousOwnerCrashed(*SOURCE, **PLACE, in_flight=3, in_flight_below=None, suspected=False),
     events.ProbationStarted(*SOURCE, **PLACE, suspects=3),
     events.ProbationEnded(*SOURCE, topic="orders", partition=2, handed_over=False),
     events.Committed(*SOURCE, offsets={ORDERS: 18}),

@@ -10,7 +10,7 @@ import click
 from keepfast.cli import dlq_view as view
 from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options, settings_for
 from keepfast.cli.dlq_marks import archive, discard, export, fail, purge, restore
-from keepfast.cli.dlq_options import OffsetsOption, filter_of, filter_options, open_desk, print_empty, topics_argument
+from keepfast.cli.dlq_options import filter_of, filter_options, letter_argument, open_desk, print_empty, topics_argument
 from keepfast.cli.dlq_replay import cancel, edit, pause, replay, resume
 from keepfast.cli.dlq_try import try_letter
 from keepfast.cli.errors import report_errors
@@ -139,7 +139,7 @@ def _decoded(stored: StoredLetter, target: str | None) -> bytes | None:
 
 @dlq.command(short_help="Show one letter, masked unless --reveal.")
 @click.argument("topic")
-@click.argument("letter", type=OffsetsOption(), metavar="PARTITION:OFFSET")
+@letter_argument
 @connection_options
 @click.option("--reveal", is_flag=True, help="Show key, value, headers and messages unmasked. This is audited.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; revealed bytes are base64.")
@@ -152,8 +152,6 @@ def show(
     values, and is noted in the audit. A record with a schema is decoded by the registry of --app or
     KEEPFAST_REGISTRY_URL, if there is one.
     """
-    if letter.end != letter.start + 1:
-        raise click.UsageError("Name one letter: PARTITION:OFFSET.")
     with report_errors(debug=debug), exit_on_interrupt(), open_desk((topic,), target, brokers) as desk:
         place = RecordPlace(topic, letter.partition, letter.start)
         stored = _read_one(desk, place, reveal=reveal)

@@ -69,6 +69,20 @@ class OffsetsOption(click.ParamType[Offsets]):
             self.fail(str(error), param, ctx)
 
 
+class LetterOption(OffsetsOption):
+    """P:OFFSET, of one letter."""
+
+    name = "P:OFFSET"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Offsets:
+        found = super().convert(value, param, ctx)
+        if found.end != found.start + 1:
+            self.fail("Name one letter: PARTITION:OFFSET.", param, ctx)
+        return found
+
+
+letter_argument = click.argument("letter", type=LetterOption(), metavar="PARTITION:OFFSET")
+
 FAILURE_OPTIONS: Final = (
     click.option("--until", type=Moment(), help="Failed before this time."),
     click.option("--since", type=Moment(), help="Failed at this time or later: 2h, 7d, 2024-01-31T12:00."),

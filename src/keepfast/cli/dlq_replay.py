@@ -18,7 +18,7 @@ import click
 
 from keepfast.cli import dlq_view as view
 from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options
-from keepfast.cli.dlq_options import OffsetsOption, filter_options, open_desk, selection_of, topics_argument
+from keepfast.cli.dlq_options import filter_options, letter_argument, open_desk, selection_of, topics_argument
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress, confirmed
 from keepfast.core.errors import ConfigError, KeepfastError
@@ -352,7 +352,7 @@ def _print_changes(desk: Desk, plan: ReplayPlan, transform: Transform, *, reveal
 
 @click.command(short_help="Send one record with another value.")
 @click.argument("topic")
-@click.argument("letter", type=OffsetsOption(), metavar="PARTITION:OFFSET")
+@letter_argument
 @connection_options
 @_policy_options
 @click.option(
@@ -382,7 +382,7 @@ def edit(
         place = RecordPlace(topic, letter.partition, letter.start)
         stored, history = desk.reveal(place), desk.case_at(place)
         if stored is None or history is None:
-            raise KeepfastError(f"There is no letter at {letter} in {topic}.")
+            raise KeepfastError(f"There is no letter at {place.name} in {topic}.")
         before = record_of(stored.letter)
         value = Path(value_file).read_bytes() if value_file else _edited(before.value)
         if value is None or value == before.value:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options
-from keepfast.cli.dlq_options import OffsetsOption, open_desk
+from keepfast.cli.dlq_options import letter_argument, open_desk
 from keepfast.cli.dlq_view import text_of
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import confirmed
@@ -38,7 +38,7 @@ REAL = "What the handler sends is captured and the transaction of its inbox is r
 
 @click.command(name="try", short_help="Run today's handler on one letter.")
 @click.argument("topic")
-@click.argument("letter", type=OffsetsOption(), metavar="PARTITION:OFFSET")
+@letter_argument
 @connection_options
 @click.option("--consumer", metavar="NAME", help="Whose handler. Default: the consumer that the letter is of.")
 @click.option(
@@ -80,8 +80,6 @@ def try_letter(
     """
     if target is None:
         raise click.UsageError("Name the app whose handler is to run: --app MODULE:APP.")
-    if letter.end != letter.start + 1:
-        raise click.UsageError("Name one letter: PARTITION:OFFSET.")
     place = RecordPlace(topic, letter.partition, letter.start)
     with report_errors(debug=debug), exit_on_interrupt(), open_desk((topic,), target, brokers) as desk:
         acting = desk if by is None else desk.acting_as(by, "page")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from keepfast.settings import Settings
 
 EXIT_PARTIAL, EXIT_STOPPED = 1, 130
-TIMEOUT_S, LOOK_S = 15.0, 0.3
+TIMEOUT_S, POLL_INTERVAL_S = 15.0, 0.3
 FIRST_LOOK = 16
 """Offsets at the end of a range that are searched for its last record; then sixteen times as many, and so on."""
 COLUMNS = ("TOPIC", "PARTITION", "FROM", "TO", "RECORDS")
@@ -296,7 +296,7 @@ class _Journey:
         try:
             while not (done := self._is_done()) and not self._stopped and not travel.ended.done():
                 progress(travel.counter.counts.finished)
-                time.sleep(LOOK_S)
+                time.sleep(POLL_INTERVAL_S)
         finally:
             travel.stop()
         progress.end(travel.counter.counts.finished)

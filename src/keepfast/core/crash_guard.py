@@ -28,7 +28,7 @@ from itertools import pairwise
 
 from keepfast.core.commit_metadata import GUARD_LIMIT, WINDOW
 
-LEAST_LEASE = 32
+MIN_LEASE = 32
 """Offsets that may be started without asking, at least: few, because after two deaths each of them runs alone."""
 
 FIRST_LEASE_BETWEEN_INTERVALS = 2_048
@@ -242,27 +242,27 @@ def lease_length(before: int, used: int) -> int:
     It grows at once and shrinks by halves, so that a partition that is fetched in bursts need not wait for every one.
     """
     length = max(LEASE_GROWTH * used, before // 2)
-    return LEAST_LEASE if length < LEAST_LEASE else min(WINDOW, length)
+    return MIN_LEASE if length < MIN_LEASE else min(WINDOW, length)
 
 
 class CrashWatch:
     """The guard of one partition for one ownership epoch. Owner: the loop thread.
 
-    `press` asks for a commit of the partition as soon as possible. Unfinished records below `until` (0: there are none)
-    and those in `suspects` are suspects. `exposed`: the broker may hold a count for a record that is not running;
-    nothing else may start meanwhile, or a death would be laid to the wrong door. `token` names the flight recorder in
-    which the partition's records in flight are noted.
+    `commit_soon` asks for a commit of the partition. Unfinished records below `until` (0: there are none) and those in
+    `suspects` are suspects. `exposed`: the broker may hold a count for a record that is not running; nothing else may
+    start meanwhile, or a crash would count against the wrong record. `token` names the flight recorder in which the
+    partition's records in flight are noted.
     """
 
     __slots__ = (
-        "_awaited", "_draining", "_handed", "_in_hand", "_leaving", "_length", "_mark", "_owner", "_press",
+        "_awaited", "_commit_soon", "_draining", "_handed", "_in_hand", "_leaving", "_length", "_mark", "_owner",
         "_proposed", "_starts", "_token", "_working", "charged", "exposed", "known", "lease", "suspects", "until",
     )  # fmt: skip
 
     def __init__(
-        self, found: Guard, press: Callable[[], None], *, first_lease: int = LEAST_LEASE, token: str = ""
+        self, found: Guard, commit_soon: Callable[[], None], *, first_lease: int = MIN_LEASE, token: str = ""
     ) -> None:
-        self._press = press
+        self._commit_soon = commit_soon
         self._token = token
         self._draining = False
         self._owner = f",t{token}" if token else ""  # as it follows the lease in the text
@@ -288,7 +288,7 @@ class CrashWatch:
         """The lease ends here, or soon: nothing beyond it starts before a commit moves it."""
         self._working = True
         if not self._awaited:
-            self._press()
+            self._commit_soon()
 
     def leave(self) -> bool:
         """An orderly end: the next commit takes the lease and the count back. Whether there is anything to take."""
@@ -328,7 +328,7 @@ class CrashWatch:
             return True
         if self.charged != offset:
             self.charged = offset
-            self._press()
+            self._commit_soon()
         return False
 
     def came_back(self, *, finished: bool) -> None:
@@ -337,12 +337,12 @@ class CrashWatch:
             self._starts.pop(self.charged, None)
         self.charged = None
         if self.exposed:
-            self._press()
+            self._commit_soon()
 
     def take_back(self) -> None:
         """The broker holds a count for a start of an earlier owner, which killed no process."""
         self.exposed = True
-        self._press()
+        self._commit_soon()
 
     def count_death(self, in_hand: Spans) -> None:
         """The process is about to end because of these records, which hold it up for good: as if it had died of them.

@@ -302,15 +302,14 @@ class TopicRecreated(Event):
 class PreviousOwnerCrashed(Event):
     """The process that had the partition before died while records may have been in flight.
 
-    `in_hand`: how many of this partition it had in flight; None if that is not known, and then everything from `offset`
-    up to `in_flight_below` may have been. `suspected`: records that were in flight at two crashes run alone from now
-    on.
+    `in_flight`: how many records of this partition; None if that is not known, and then everything from `offset` up to
+    `in_flight_below` may have been. `suspected`: records that were in flight at two crashes run alone from now on.
     """
 
     topic: str
     partition: int
     offset: int
-    in_hand: int | None
+    in_flight: int | None
     in_flight_below: int | None
     suspected: bool
 

@@ -347,5 +347,5 @@ class Pace:
             self._calls, self._called_at = self._spacing.calls, now
 
     def forget(self, place: TopicPartition) -> None:
-        """The partition went; should it come back, it begins afresh."""
+        """The partition was revoked; if it is assigned again, it starts over."""
         self._partitions.pop(place, None)

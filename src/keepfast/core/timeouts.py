@@ -11,10 +11,10 @@ OnTimeout = Literal["dead-letter", "retry", "hold"]
 
 WEEK_S: Final = 7 * 24 * 3600
 
-LOOK_EVERY_S, LOOKS = 0.05, 10
+CHECK_INTERVAL_S, CHECKS_PER_LIMIT = 0.05, 10
 """A record in flight is looked at this often, and at least so many times before its time is over."""
 
-LOOK_FOR_STUCK_S = 1.0
+STUCK_CHECK_S = 1.0
 """How often, where nothing times out."""
 
 
@@ -64,10 +64,10 @@ class TimeoutPolicy(Policy):
     ] = 30.0
 
     @property
-    def look_every_s(self) -> float:
+    def check_interval_s(self) -> float:
         """How often to look; a record is found overdue or stuck at most twice this late, and never early."""
-        every_s = LOOK_FOR_STUCK_S if self.stuck_s is None else min(LOOK_FOR_STUCK_S, self.stuck_s / LOOKS)
-        return every_s if self.timeout_s is None else min(every_s, LOOK_EVERY_S, self.timeout_s / LOOKS)
+        every_s = STUCK_CHECK_S if self.stuck_s is None else min(STUCK_CHECK_S, self.stuck_s / CHECKS_PER_LIMIT)
+        return every_s if self.timeout_s is None else min(every_s, CHECK_INTERVAL_S, self.timeout_s / CHECKS_PER_LIMIT)
 
     @property
     def stuck_s(self) -> float | None:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from types import FrameType, TracebackType
 
-LONGEST = 500
+MAX_LENGTH = 500
 """Characters of a message that count."""
 _OURS = Path(__file__).resolve().parents[1]
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
@@ -42,7 +42,7 @@ def normalised(message: str) -> str:
     """
     if _MISSING_KEY.fullmatch(message):
         return message
-    text = message[:LONGEST]
+    text = message[:MAX_LENGTH]
     for pattern, instead in _VALUES:
         text = pattern.sub(instead, text)
     return text.strip()

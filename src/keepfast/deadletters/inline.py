@@ -6,7 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any
 
-DEEPEST = 50
+MAX_DEPTH = 50
 """Deepest nesting of an original embedded as JSON: parsers have limits, and the letter must stay readable."""
 
 
@@ -100,7 +100,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=
 
 def _is_shallow(parsed: object) -> bool:
     level = [parsed]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         inner: list[object] = []
         for node in level:
             if isinstance(node, dict):

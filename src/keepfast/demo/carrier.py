@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Self
 from zlib import crc32
 
-REPLY_TIMEOUT_S = 0.005
+REPLY_DELAY_S = 0.005
 BUSY_SHARE = 25
 """One of this many orders finds it busy, once or twice."""
 
@@ -21,7 +21,7 @@ class Carrier:
     """
 
     def __init__(self) -> None:
-        self.at_work = 0
+        self.open_requests = 0
         self.away = False
         self.address = ""
         self._asked: Counter[str] = Counter()
@@ -59,16 +59,16 @@ class Carrier:
         if self.away:
             writer.transport.abort()
             return
-        self.at_work += 1
+        self.open_requests += 1
         try:
             order = (await reader.readline()).decode().strip()
-            await asyncio.sleep(REPLY_TIMEOUT_S)
+            await asyncio.sleep(REPLY_DELAY_S)
             writer.write(b"busy\n" if self._is_busy(order) else b"booked\n")
             await writer.drain()
         except OSError:
             pass  # the client process has died
         finally:
-            self.at_work -= 1
+            self.open_requests -= 1
             writer.close()
 
     def _is_busy(self, order: str) -> bool:

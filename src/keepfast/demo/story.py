@@ -28,7 +28,7 @@ from keepfast.testing.embedded import PARTITIONS
 
 SHOP = "keepfast.demo.shop:app"
 OUTAGE_AT, OUTAGE_S = 0.3, 1.5
-CONNECT_TIMEOUT_S, POLL_INTERVAL_S, READ_S = 90.0, 0.1, 60.0
+PROGRESS_TIMEOUT_S, POLL_INTERVAL_S, READ_S = 90.0, 0.1, 60.0
 FIXED_TYPES = frozenset({"ValueError", "Crashed"})
 """Fixes of release 1.1 of the shop: coupons with a per cent sign, and the label printer."""
 
@@ -198,14 +198,14 @@ class Story:
     # -- looking
 
     def _until_all_is_committed(self) -> None:
-        deadline = time.monotonic() + CONNECT_TIMEOUT_S
+        deadline = time.monotonic() + PROGRESS_TIMEOUT_S
         while not self._update():
             self.consumer.check()
             if time.monotonic() > deadline:
                 done, sent = self._picture.committed, self._picture.sent
                 self._note(
                     "consumer",
-                    f"has committed {done:,} of {sent:,} in {CONNECT_TIMEOUT_S:g} s: timeout",
+                    f"has committed {done:,} of {sent:,} in {PROGRESS_TIMEOUT_S:g} s: timeout",
                     "bad",
                 )
                 return  # the account will show the consequences
@@ -221,7 +221,7 @@ class Story:
         committed = self._client.committed(places, timeout=10)
         picture.sent = sum(ends)
         picture.committed = sum(max(0, one.offset) for one in committed)
-        picture.lanes = self._carrier.at_work
+        picture.lanes = self._carrier.open_requests
         picture.at_s = time.monotonic() - self._stage.begun_at
         self._outage(time.monotonic())
         self._stage.view.show(picture)

@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -125,10 +126,13 @@ class Desk:
 
     def acting_as(self, by: str, via: Literal["command", "page", "api"]) -> Desk:
         """The same desk for another person: clients and index are shared."""
-        other = object.__new__(Desk)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.options = replace(self.options, by=by, via=via)
         return other
+
+    def read_topics(self, topics: Sequence[str]) -> None:
+        """These are its dead-letter topics from now on."""
+        self.options = replace(self.options, topics=tuple(topics))
 
     def now_ms(self) -> int:
         return round(self._wall() * 1000)

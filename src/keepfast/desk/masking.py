@@ -9,7 +9,7 @@ from typing import Any
 from keepfast.deadletters.fingerprint import normalised
 from keepfast.telemetry.clean import masked
 
-DEEPEST, MOST_ITEMS = 6, 30
+MAX_DEPTH, MAX_ITEMS = 6, 30
 MAX_BYTES = 1_000_000
 """Larger values are not parsed."""
 
@@ -25,7 +25,7 @@ def shape(value: bytes | None) -> Any:
         return "<null>"
     if len(value) <= MAX_BYTES:
         try:
-            return _masked(json.loads(value), DEEPEST)
+            return _masked(json.loads(value), MAX_DEPTH)
         except (ValueError, RecursionError):
             pass
     return f"<{len(value)} bytes>"
@@ -80,8 +80,8 @@ def _object(fields: dict[str, Any], depth: int) -> Any:
         return f"<object of {len(fields)}>"
     shown: dict[str, Any] = {}
     for number, (name, item) in enumerate(fields.items()):
-        if number == MOST_ITEMS:
-            shown["…"] = f"{len(fields) - MOST_ITEMS} more"
+        if number == MAX_ITEMS:
+            shown["…"] = f"{len(fields) - MAX_ITEMS} more"
             break
         known = field_name(name)
         shown[known if known not in shown else f"{known} {number}"] = _masked(item, depth - 1)

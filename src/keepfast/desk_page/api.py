@@ -19,7 +19,7 @@ from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import Case, CaseHistory, CasePage, Summary
 from keepfast.desk.causes import Cause
 from keepfast.desk.trials import TrialReport
-from keepfast.desk_page.filters import NAMES, VIEWS, filter_of
+from keepfast.desk_page.filters import MARKS, NAMES, VIEWS, filter_of
 from keepfast.desk_page.payloads import HeaderView, Payload, headers_of, payload_of
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
 from keepfast.desk_page.screens import DeskBackend
@@ -298,26 +298,26 @@ class DeskApi:
         return CaseFilter(cases=frozenset(body.cases)) if body.cases else where
 
     def _mark(self, _: Request, user: DeskUser, body: MarkBody) -> ActionResult:
-        kind = {"discard": "discarded", "fail": "permanently-failed", "restore": "restored"}.get(body.do)
+        kind = MARKS.get(body.do)
         if kind is None:
             raise ApiRefused(HTTPStatus.BAD_REQUEST, "`do` is discard, fail or restore.")
         self._desk.refresh()
         cases = [case.id for case in self._desk.index.selected(self._desk.own(self._selected(body)))]
         desk = self._desk.acting_as(user.name, "api")
-        return ActionResult(changed=desk.mark(cases, kind, why=body.why[:1_000]))  # type: ignore[arg-type]
+        return ActionResult(changed=desk.mark(cases, kind, why=body.why[:1_000]))
 
     def _note(self, _: Request, user: DeskUser, body: NoteBody) -> ActionResult:
         self._found(body.case)
         self._desk.acting_as(user.name, "api").note(body.case, body.note[:1_000])
         return ActionResult(changed=1)
 
-    def _plan(self, _: Request, user: DeskUser, body: PlanBody) -> PlanView:
+    def _plan(self, _: Request, _user: DeskUser, body: PlanBody) -> PlanView:
         self._desk.refresh()
         fields = ("rate", "canary", "stop", "to", "transform")
         asked = PlanRequest.of(
             {name: str(getattr(body, name)) for name in fields} | ({"again": "1"} if body.again else {})
         )
-        return self._backend.replays.plan(self._selected(body), asked, user.name, via="api")
+        return self._backend.replays.plan(self._selected(body), asked, via="api")
 
     def _start(self, _: Request, user: DeskUser, body: StartBody) -> StartedRun:
         return StartedRun(run=self._backend.replays.start(body.plan, user.name))

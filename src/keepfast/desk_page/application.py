@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
@@ -164,7 +164,7 @@ class DeskApplication:
     def _look(self) -> object:
         """Read what is new in Kafka; returns the number of looks that have found something."""
         if self._discover is not None and time.monotonic() - self._discovered_at >= DISCOVER_S:
-            self._desk.options = replace(self._desk.options, topics=tuple(self._discover()))
+            self._desk.read_topics(self._discover())
             self._discovered_at = time.monotonic()
         found = self._desk.refresh()
         self._changes += bool(found.letters or found.facts)

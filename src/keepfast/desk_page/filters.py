@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from keepfast.desk.case_filter import CaseFilter, moment_ms
 from keepfast.desk.cases import CaseState
+from keepfast.desk.facts import MarkKind
 
 SETS: Final[dict[str, str]] = {
     "dlq": "dlqs",
@@ -28,6 +29,8 @@ VIEWS: Final[dict[str, frozenset[CaseState]]] = {
     "all": frozenset(),
 }
 """Value of the parameter `show` → states."""
+MARKS: Final[Mapping[str, MarkKind]] = {"discard": "discarded", "fail": "permanently-failed", "restore": "restored"}
+"""Value of the field `do` → mark."""
 NAMES: Final = (*SETS, "q", "since", "until", "show")
 MAX_TEXT: Final = 500
 

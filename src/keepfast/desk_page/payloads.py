@@ -11,7 +11,7 @@ from keepfast.deadletters.letter import Headers
 from keepfast.desk.letters import SchemaReading
 from keepfast.desk.masking import field_name, json_lines, shape
 
-MAX_SHOWN, MAX_HEX, MAX_FIELDS, DEEPEST = 64 * 1024, 4 * 1024, 200, 8
+MAX_SHOWN, MAX_HEX, MAX_FIELDS, MAX_DEPTH = 64 * 1024, 4 * 1024, 200, 8
 WIRE_HEADER: Final = 5
 """Of the format of schema registries: a zero byte and the schema's id in four."""
 
@@ -168,7 +168,7 @@ def _flat(value: bytes | None) -> dict[str, tuple[str, str]]:
         found = None
     fields: dict[str, tuple[str, str]] = {}
     if isinstance(found, dict):
-        _collect(found, "", fields, DEEPEST)
+        _collect(found, "", fields, MAX_DEPTH)
     return fields
 
 

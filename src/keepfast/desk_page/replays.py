@@ -157,7 +157,7 @@ class ReplayService(Protocol):
     @property
     def transforms(self) -> Sequence[str]: ...
 
-    def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:
+    def plan(self, where: CaseFilter, asked: PlanRequest, *, via: Via) -> PlanView:
         """A dry run; nothing is sent."""
         ...
 

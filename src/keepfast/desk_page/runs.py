@@ -61,7 +61,7 @@ class DeskReplays:
         for _, thread in running:
             thread.join(STOP_S)
 
-    def plan(self, where: CaseFilter, asked: PlanRequest, by: str, *, via: Via) -> PlanView:  # noqa: ARG002 - a plan changes nothing
+    def plan(self, where: CaseFilter, asked: PlanRequest, *, via: Via) -> PlanView:
         self._desk.refresh()
         if asked.transform and asked.transform not in self._transforms:
             raise ConfigError("The desk was not started with this transform: keepfast desk --transform.")

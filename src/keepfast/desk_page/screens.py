@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.datastructures import FormData
@@ -27,7 +28,7 @@ from keepfast.desk.trials import Trier
 from keepfast.desk_page import wording
 from keepfast.desk_page.access import Access
 from keepfast.desk_page.commands import Commands
-from keepfast.desk_page.filters import address, filter_of, frozen_at
+from keepfast.desk_page.filters import MARKS, address, filter_of, frozen_at
 from keepfast.desk_page.payloads import compare, frames_of
 from keepfast.desk_page.processes import Processes, ProcessView
 from keepfast.desk_page.replays import PlanRequest, ReplayService
@@ -214,7 +215,7 @@ class Screens:
         return [letter for one in cases if (letter := self._desk.letter(one.letter)) is not None]
 
     def _list(self, where: CaseFilter, request: Request) -> dict[str, Any]:
-        first = whole(request.query_params.get("first", "0"))
+        first = _number(request.query_params.get("first")) or 0
         page = self._desk.cases(where, first=first, size=PAGE)
         return {
             "page": page,
@@ -260,21 +261,13 @@ class Screens:
     # -- marks
 
     def mark(self, request: Request, user: DeskUser, form: FormData) -> Response:
-        kind = {"discard": "discarded", "fail": "permanently-failed", "restore": "restored"}.get(
-            str(form.get("do", ""))
-        )
+        kind = MARKS.get(str(form.get("do", "")))
         back = local(str(form.get("back", "/")))
         if kind is None:
             return self.problem(request, user, 400, "There is no such action.")
         try:
-            number = self._desk.acting_as(
-                user.name, "page"
-            ).mark(
-                self.chosen(form),
-                kind,  # type: ignore[arg-type]
-                why=str(form.get("why", ""))[:1_000],
-                note=str(form.get("note", ""))[:1_000],
-            )
+            why, note = (str(form.get(name, ""))[:1_000] for name in ("why", "note"))
+            number = self._desk.acting_as(user.name, "page").mark(self.chosen(form), kind, why=why, note=note)
         except KeepfastError as error:
             return redirect(back, refused=str(error))
         return redirect(back, done=kind, n=number)
@@ -283,7 +276,7 @@ class Screens:
         """The ids of the cases: those that were ticked, or all that match and were there when the page was made."""
         if form.get("everything"):
             given = {name: str(value) for name, value in form.items() if isinstance(value, str)}
-            where = frozen_at(filter_of(given, self._desk.now_ms()), whole(given.get("seen_ms", "0")))
+            where = frozen_at(filter_of(given, self._desk.now_ms()), _number(given.get("seen_ms")) or 0)
             return [case.id for case in self._desk.index.selected(self._desk.own(where))][:MAX_MARKED]
         return [str(one) for one in form.getlist("case")][:MAX_MARKED]
 
@@ -311,20 +304,12 @@ class Screens:
 
     def control(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
         verb = str(form.get("verb", ""))
+        place: dict[str, object] = {"topic": form.get("topic") or None, "partition": _number(form.get("partition"))}
         bodies: dict[str, dict[str, object]] = {
-            "pause": {"topic": form.get("topic") or None, "partition": _number(form.get("partition")), "by": user.name},
-            "resume": {
-                "topic": form.get("topic") or None,
-                "partition": _number(form.get("partition")),
-                "by": user.name,
-            },
+            "pause": {**place, "by": user.name},
+            "resume": {**place, "by": user.name},
             "release": {"hold": str(form.get("hold", ""))},
-            "dead-letter": {
-                "topic": form.get("topic"),
-                "partition": _number(form.get("partition")),
-                "offset": _number(form.get("offset")),
-                "by": user.name,
-            },
+            "dead-letter": {**place, "offset": _number(form.get("offset")), "by": user.name},
         }
         if verb not in bodies:
             return redirect("/consumers", refused="There is no such action.")
@@ -397,7 +382,7 @@ class Screens:
         asked, problem, plan = PlanRequest.of(given), "", None
         where = self._selection(form, given)
         try:
-            plan = self._backend.replays.plan(where, asked, user.name, via="page")
+            plan = self._backend.replays.plan(where, asked, via="page")
         except KeepfastError as error:
             problem = str(error)
         return self.render(
@@ -410,14 +395,14 @@ class Screens:
             transforms=self._backend.replays.transforms,
             total=self._desk.cases(where, size=1).total,
             cases=form.getlist("case")[:500],
-            seen_ms=whole(given.get("seen_ms", "0")),
+            seen_ms=_number(given.get("seen_ms")) or 0,
             params=defaultdict(str, given),
             problem=problem,
             command=self.commands.replay(where, asked),
         )
 
     def _selection(self, form: FormData, given: Mapping[str, str]) -> CaseFilter:
-        where = frozen_at(filter_of(given, self._desk.now_ms(), show="waiting"), whole(given.get("seen_ms", "0")))
+        where = frozen_at(filter_of(given, self._desk.now_ms(), show="waiting"), _number(given.get("seen_ms")) or 0)
         cases = frozenset(str(one) for one in form.getlist("case"))
         return CaseFilter(cases=cases) if cases else where
 
@@ -464,8 +449,6 @@ class Screens:
 
 
 def redirect(path: str, **values: str | int) -> Response:
-    from urllib.parse import urlencode
-
     joiner = "&" if "?" in path else "?"
     return RedirectResponse(f"{path}{joiner}{urlencode(values)}" if values else path, 303)
 
@@ -475,19 +458,13 @@ def local(path: str) -> str:
     ok = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
     if not ok:
         return "/"
-    from urllib.parse import parse_qsl, urlencode, urlsplit
-
     parts = urlsplit(path)
     left = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("done", "n", "refused")]
     return f"{parts.path}?{urlencode(left)}" if left else parts.path
 
 
-def whole(text: str) -> int:
-    """A number of a form; 0 if it is none."""
-    return int(text) if text.isdecimal() and len(text) < 16 else 0
-
-
 def _number(value: object) -> int | None:
+    """A number of a form or an address; None if it is none."""
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 16 else None
 
 
@@ -516,7 +493,7 @@ class StorageScreen:
         )
 
     def purge(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
-        acting, confirmed = self._desk.acting_as(user.name, "page"), whole(str(form.get("count", "0")))
+        acting, confirmed = self._desk.acting_as(user.name, "page"), _number(form.get("count")) or 0
         try:
             number = self._storage.purge(acting, discarded=bool(form.get("discarded")), confirmed=confirmed)
         except KeepfastError as error:

@@ -14,7 +14,7 @@ from itertools import chain
 from threading import Lock
 
 from keepfast.core import crash_guard
-from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, CrashWatch, Fate, Guard
+from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, MIN_LEASE, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.events import PreviousOwnerCrashed, ProbationEnded, ProbationStarted
 from keepfast.core.lanes import Lanes
 from keepfast.core.records import TopicPartition
@@ -108,7 +108,7 @@ class Probation:
         self._events = events
         self._recorder = recorder
         self._max_deliveries = plan.max_deliveries
-        self._first_lease = LEAST_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
+        self._first_lease = MIN_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
         self._lanes = lanes
         self._failures = failures
         self._committer = committer
@@ -175,7 +175,7 @@ class Probation:
                 *self._events.source,
                 **partition.place._asdict(),
                 offset=offset,
-                in_hand=sum(end - first for first, end in in_hand) if known else None,
+                in_flight=sum(end - first for first, end in in_hand) if known else None,
                 in_flight_below=None if known else found.lease,
                 suspected=bool(guard.suspects) or (not known and guard.until is not None),
             )
@@ -316,8 +316,8 @@ class Probation:
         return counted and not self._is_exposed(but=partition)
 
     def _is_still(self, now: float) -> bool:
-        at_work = chain(self._in_flight, self._in_flight.given_up)
-        return all(now - run.begun_at >= ALONE_S for run in at_work)
+        with_workers = chain(self._in_flight, self._in_flight.given_up)
+        return all(now - run.begun_at >= ALONE_S for run in with_workers)
 
     def _is_exposed(self, *, but: Partition | None = None) -> bool:
         """Whether the broker may hold a count for a record that is not running, and a commit can take it back.

@@ -45,7 +45,7 @@ KEPT_S: Final = 7 * 86_400.0
 """So long the file of a dead process is kept, from the first sweep that finds it."""
 MAX_KEPT: Final = 64
 """And so many at most: a process that dies every few seconds must not fill the disk."""
-MOST_BYTES: Final = 64 << 20
+MAX_FILE_BYTES: Final = 64 << 20
 """No file of ours is larger."""
 SPARE_SLOTS: Final = 64
 """For workers that are started in place of hanging ones."""
@@ -424,12 +424,12 @@ class StateDirectory:
             return None
         try:
             found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
                 return None
             if _is_locked(fd):
                 return "alive"
             with os.fdopen(os.dup(fd), "rb") as file:
-                return file.read(MOST_BYTES)
+                return file.read(MAX_FILE_BYTES)
         except OSError:
             return None
         finally:

@@ -26,7 +26,7 @@ from keepfast.telemetry.state import ConsumerState, GuardState, Hold, PartitionS
 
 log = get_logger("keepfast.loop")
 
-POLL_INTERVAL_S, LOOK_SHARE, LOOK_AT_LEAST_S = 1.0, 100, 5.0
+POLL_INTERVAL_S, POLL_COST_FACTOR, MAX_POLL_INTERVAL_S = 1.0, 100, 5.0
 """How often it looks; with many hundred partitions less often, so that it takes at most a hundredth of the time. But a
 look that took long because the machine was busy must not leave an old state behind for minutes.
 """
@@ -155,7 +155,7 @@ class LoopStatus:
             letter_topics=self._letters.look(now) if self._letters else {},
             guards=self._guards(),
             abandoned=overdue.abandoned(now),
-            max_abandoned_reached=overdue.choked,
+            max_abandoned_reached=overdue.max_abandoned_reached,
             overdue=len(overdue.held),
             blocked=overdue.blocked,
             blocked_at=overdue.reports.event_loop,
@@ -170,7 +170,7 @@ class LoopStatus:
             self._log_progress(now)
         self.looked_at = now
         took_s = self._clock.monotonic() - begun
-        self._look_at = now + min(max(POLL_INTERVAL_S, LOOK_SHARE * took_s), LOOK_AT_LEAST_S)
+        self._look_at = now + min(max(POLL_INTERVAL_S, POLL_COST_FACTOR * took_s), MAX_POLL_INTERVAL_S)
         return self.state
 
     def _log_progress(self, now: float) -> None:

@@ -34,7 +34,7 @@ OPEN_S = 300.0
 REMIND_S = 60.0
 """How often a wait for the first topic is logged."""
 
-CHECK_S, ANSWER_TIMEOUT_S, RECHECK_S = 2.0, 15.0, 60.0
+CHECK_S, REPLY_TIMEOUT_S, RECHECK_S = 2.0, 15.0, 60.0
 """Between two questions about partitions without an owner, on average, doubled up to the last of these while nothing is
 known; when a question that was not answered is asked again; and when the first question is asked after the member has
 joined again, doubled each time.
@@ -233,7 +233,7 @@ class RejoinCheck:
         """Ask about these topics if it is time to. Whether to join the group again now."""
         wanted, self._wanted = self._wanted, False
         if self._due_at is not None and now >= self._due_at:
-            self._due_at = now + ANSWER_TIMEOUT_S
+            self._due_at = now + REPLY_TIMEOUT_S
             self._ask(topics, lambda places: self._mailbox.post(UnownedFound(places)))
         return wanted
 

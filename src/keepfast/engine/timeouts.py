@@ -235,7 +235,7 @@ class Overdue:
         self._returned = returned
         self._sizer = sizer
         self._recalled_at = 0.0
-        self._look_every_s = self._policy.look_every_s
+        self._check_interval_s = self._policy.check_interval_s
         self._looked_at = 0.0
         self._blocked_s = 0.0
         self._watches: dict[Run, OverdueWatch] = {}
@@ -246,17 +246,17 @@ class Overdue:
         self.counts = OverdueCounts()
 
     def step(self, now: float) -> bool:
-        """Look, and act. Whether nothing new may start (`choked`)."""
+        """Look, and act. Whether nothing new may start (`max_abandoned_reached`)."""
         if now - self._recalled_at >= RECALL_S / 2:
             self._recall(now)
-        if now - self._looked_at >= self._look_every_s:
+        if now - self._looked_at >= self._check_interval_s:
             self._look(now)
-        return self.choked
+        return self.max_abandoned_reached
 
     # -- what the rest of the app may ask
 
     @property
-    def choked(self) -> bool:
+    def max_abandoned_reached(self) -> bool:
         """Nothing new may start: a record is overdue, and no more workers may be given up."""
         return bool(self.held) and self._policy.on_timeout != "hold"
 
@@ -270,7 +270,7 @@ class Overdue:
         """Whether only a restart helps, because of handlers: what fails liveness in health (`event_loop_blocked`,
         `handlers_stuck`).
         """
-        return self.blocked or self.choked
+        return self.blocked or self.max_abandoned_reached
 
     def culprits(self) -> list[Run]:
         """While `not_live`: the runs whose handlers are the cause, as far as known.
@@ -339,13 +339,13 @@ class Overdue:
         """
         since_s, self._looked_at = now - self._looked_at, now
         if self._in_flight and not self._executor.lively():
-            self._blocked_s += min(since_s, max(BLOCKED_LOOK_S, 2 * self._look_every_s))
+            self._blocked_s += min(since_s, max(BLOCKED_LOOK_S, 2 * self._check_interval_s))
             self.reports.event_loop_blocked(self._blocked_s)
             return 0.0
         if self._blocked_s:
             self._blocked_s = 0.0
             self.reports.event_loop_blocked(0.0)
-        return min(since_s, 2 * self._look_every_s)
+        return min(since_s, 2 * self._check_interval_s)
 
     @property
     def blocked(self) -> bool:

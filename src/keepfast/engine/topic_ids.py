@@ -18,11 +18,11 @@ from keepfast.core.ports import Mailbox, TopicIds
 from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 
-LOOK_EVERY_S = 60.0
+CHECK_INTERVAL_S = 60.0
 ASK_AGAIN_S = 0.5
 """Between two questions, however many events want an answer."""
 
-CONNECT_TIMEOUT_S = 15.0
+REPLY_TIMEOUT_S = 15.0
 """A question that is not answered by then may be asked again."""
 
 CONFIRM_S = 5.0
@@ -66,16 +66,16 @@ class Identities:
         self._former: dict[str, dict[str, float]] = {}  # topic → id → when it was given up
         self._open_since: float | None = None
         self._asked_at = float("-inf")
-        self._due_at = now + LOOK_EVERY_S if self._is_complete() else now
+        self._due_at = now + CHECK_INTERVAL_S if self._is_complete() else now
 
     def step(self, now: float) -> None:
         """Ask if it is time to."""
         if now < self._due_at or self._topic_ids is None or now - self._asked_at < ASK_AGAIN_S:
             return
-        if self._open_since is not None and now - self._open_since < CONNECT_TIMEOUT_S:
+        if self._open_since is not None and now - self._open_since < REPLY_TIMEOUT_S:
             return
         self._open_since = self._asked_at = now
-        self._due_at = now + (LOOK_EVERY_S if self._is_complete() else CONFIRM_S)
+        self._due_at = now + (CHECK_INTERVAL_S if self._is_complete() else CONFIRM_S)
         mailbox = self._mailbox
         self._topic_ids.ask(self._topics, lambda ids: mailbox.post(TopicIdsAnswer(ids, now)))
 

@@ -39,7 +39,7 @@ CALL_S = 1.0
 """Longest wait in one call of the client; what it says can be repeated is."""
 GIVE_UP_S = 30.0
 """From when on a step that is repeated has failed. The broker aborts what is open long before."""
-ANSWER_POLL_S = 0.005
+REPLY_POLL_S = 0.005
 """Longest poll while a transaction is under way: its answer comes from another thread."""
 FLUSH_EVERY = 1000
 PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
@@ -272,7 +272,7 @@ class TransactionalSource(KafkaSource):
         self._worker.begin(self._transaction)
 
     def poll(self, timeout_s: float) -> Any:
-        return super().poll(min(timeout_s, ANSWER_POLL_S) if self._transaction is not None else timeout_s)
+        return super().poll(min(timeout_s, REPLY_POLL_S) if self._transaction is not None else timeout_s)
 
     def serve(self, timeout_s: float) -> float:
         """As of any source. A transaction whose outcome is unknown counts as absent."""

@@ -35,7 +35,7 @@ from keepfast.wiring.consumers import AnyCall, ConsumerSpec
 
 log = get_logger("keepfast.start")
 
-POLL_INTERVAL_S = 15.0
+LOOKUP_TIMEOUT_S = 15.0
 COUNTER_STOP_S = 1.0
 
 
@@ -249,7 +249,7 @@ def _cluster_facts(spec: ConsumerSpec, partitions: Callable[[str, float], int]) 
             "KafkaConsumerRunner: retry topics need a consumer_factory that returns a dict of configuration."
         )
     try:
-        counts = {topic: partitions(topic, POLL_INTERVAL_S) for topic in [*own.topics, *letters]}
+        counts = {topic: partitions(topic, LOOKUP_TIMEOUT_S) for topic in [*own.topics, *letters]}
     except SourceError as error:
         raise StartError(str(error)) from error
     missing = [

@@ -19,7 +19,7 @@ from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.runner.hooks import Hooks, MessageRefused
 
-ANSWER_S = 120.0
+REPLY_TIMEOUT_S = 120.0
 """How long a future of the publisher may take: as long as kafka-python's producer tries to deliver a record."""
 
 WHERE = "dlq_publisher"
@@ -129,17 +129,17 @@ class HookPublisher(Publisher):
 def _answered(answer: object) -> object:
     """What a future comes to, of any library; anything else as it is. Raises what the future does, or TimeoutError."""
     if asyncio.isfuture(answer):
-        return asyncio.run_coroutine_threadsafe(_awaited(answer), answer.get_loop()).result(ANSWER_S)
+        return asyncio.run_coroutine_threadsafe(_awaited(answer), answer.get_loop()).result(REPLY_TIMEOUT_S)
     if inspect.iscoroutine(answer):
         return asyncio.run(_awaited(answer))
     for wait, notify in (("result", "add_done_callback"), ("get", "add_callback")):  # the second is kafka-python's
         if hasattr(answer, wait) and hasattr(answer, notify):
-            return getattr(answer, wait)(ANSWER_S)
+            return getattr(answer, wait)(REPLY_TIMEOUT_S)
     return answer
 
 
 async def _awaited(answer: Awaitable[object]) -> object:
-    return await asyncio.wait_for(answer, ANSWER_S)
+    return await asyncio.wait_for(answer, REPLY_TIMEOUT_S)
 
 
 def _not_published(why: str) -> SinkError:

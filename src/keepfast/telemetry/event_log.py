@@ -352,12 +352,12 @@ def _topic_recreated(event: events.TopicRecreated) -> None:
 
 def _previous_owner_crashed(event: events.PreviousOwnerCrashed) -> None:
     about = {**_place(event), "suspected": event.suspected}
-    if event.in_hand is None:
+    if event.in_flight is None:
         crash_guard.warning("previous_owner_crashed", **about, in_flight_below=event.in_flight_below)
-    elif event.in_hand:
-        crash_guard.warning("previous_owner_crashed", **about, in_hand=event.in_hand)
+    elif event.in_flight:
+        crash_guard.warning("previous_owner_crashed", **about, in_flight=event.in_flight)
     else:
-        crash_guard.info("previous_owner_crashed", **about, in_hand=0)
+        crash_guard.info("previous_owner_crashed", **about, in_flight=0)
 
 
 def _probation_started(event: events.ProbationStarted) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 
 from keepfast.core.errors import StartError
 
-ANSWER_TIMEOUT_S = 30.0
+REPLY_TIMEOUT_S = 30.0
 
 
 class TopicAdmin:
@@ -102,7 +102,7 @@ class ExistingBroker(TopicAdmin):
 
 def _wait(future: Future[Any], what: str) -> None:
     try:
-        future.result(ANSWER_TIMEOUT_S)
+        future.result(REPLY_TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
         raise StartError(f"The broker did not {what}: {error}") from error
 
@@ -110,7 +110,7 @@ def _wait(future: Future[Any], what: str) -> None:
 def _created(admin: AdminClient, topic: NewTopic) -> bool:
     """False while every broker is fenced, as after a pause until the next heartbeat."""
     try:
-        admin.create_topics([topic])[topic.topic].result(ANSWER_TIMEOUT_S)
+        admin.create_topics([topic])[topic.topic].result(REPLY_TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
         if "brokers are currently fenced" in str(error):
             return False
@@ -137,8 +137,8 @@ def _led(admin: AdminClient, name: str) -> int:
 
 
 def _until(condition: Callable[[], bool], complaint: str) -> None:
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    deadline = time.monotonic() + REPLY_TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise StartError(f"{complaint} within {ANSWER_TIMEOUT_S:g} s: see the broker's log.")
+            raise StartError(f"{complaint} within {REPLY_TIMEOUT_S:g} s: see the broker's log.")
         time.sleep(0.01)

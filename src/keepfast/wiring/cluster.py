@@ -34,7 +34,7 @@ LOG_INTERVAL_S = 5.0
 LETTER_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 LETTER_ROOM, LETTER_ROOM_BYTES = 2.5, 64 * 1024
 """How much larger than its record a letter may be: the value as JSON or base64, headers, and the error's text."""
-LEAST_ROOM_BYTES = 4 * 1024
+MIN_ROOM_BYTES = 4 * 1024
 """For the smallest letter of a record: the original bytes and an id."""
 
 
@@ -161,7 +161,7 @@ def _compare(admin: KafkaAdmin, letter: str, sources: Iterable[str]) -> None:
     limit, largest = admin.topic_config(letter, ASK_TIMEOUT_S).get(MAX_BYTES, ""), _largest(admin, sources)
     if largest is None or not limit.isdigit() or int(limit) >= _room_for(largest):
         return
-    if int(limit) < largest + LEAST_ROOM_BYTES:
+    if int(limit) < largest + MIN_ROOM_BYTES:
         consequence = "a record near the limit of its topic cannot be dead-lettered, and blocks its partition"
     else:
         consequence = "letters of large records are cut: stack trace and messages go first"

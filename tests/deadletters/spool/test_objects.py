@@ -76,19 +76,19 @@ def objects(url: str) -> list[Path]:
 
 def test_an_upload_that_failed_half_way_never_counts_as_kept(url: str) -> None:
     store = opened(url)
-    keeper = SpoolWorker(store, FakeSink(refuse(Fault.RETRY)), RealClock(), lambda answer: None)
+    worker = SpoolWorker(store, FakeSink(refuse(Fault.RETRY)), RealClock(), lambda answer: None)
     answers: list[Kept | SpoolError] = []
     Share.failing = "noticed"
-    keeper.take([Keep(outgoing(1), answers.append)], 100.0)
-    keeper.step(100.0)
-    keeper.step(100.0 + RELIST_S + 1)  # the store is listed again
-    keeper.take([Keep(outgoing(1), answers.append)], 117.0)
+    worker.take([Keep(outgoing(1), answers.append)], 100.0)
+    worker.step(100.0)
+    worker.step(100.0 + RELIST_S + 1)  # the store is listed again
+    worker.take([Keep(outgoing(1), answers.append)], 117.0)
     assert [type(one) for one in answers] == [SpoolError, SpoolError]
-    assert not keeper.knows(letter(1).identity)
+    assert not worker.knows(letter(1).identity)
     Share.failing = ""
-    keeper.take([Keep(outgoing(1), answers.append)], 118.0)
+    worker.take([Keep(outgoing(1), answers.append)], 118.0)
     assert answers[-1] == Kept()
-    keeper.step(200.0)
+    worker.step(200.0)
     (head,) = opened(url).heads(10, everything)
     assert opened(url).read(head).identity == letter(1).identity, "the torn one is gone and the whole one is there"
 

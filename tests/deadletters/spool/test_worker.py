@@ -18,18 +18,18 @@ Outcome = Kept | SpoolError
 
 
 class Desk:
-    """A keeper with everything around it."""
+    """A worker with everything around it."""
 
     def __init__(self, *, max_bytes: int = 10**7) -> None:
         self.clock, self.sink = ManualClock(), FakeSink(hold)
         self.store = MemoryStore(max_bytes=max_bytes)
         self.answers: list[SpoolAnswer] = []
-        self.keeper = SpoolWorker(self.store, self.sink, self.clock, self.answers.append)
-        self.keeper.open()
+        self.worker = SpoolWorker(self.store, self.sink, self.clock, self.answers.append)
+        self.worker.open()
 
     def keep(self, *letters: Outgoing) -> list[Outcome]:
         on_kept: list[Outcome] = []
-        self.keeper.take([Keep(one, on_kept.append) for one in letters], self.clock.now)
+        self.worker.take([Keep(one, on_kept.append) for one in letters], self.clock.now)
         return on_kept
 
     def go_on(self, passed_s: float = 0.0) -> list[int]:
@@ -37,8 +37,8 @@ class Desk:
         self.clock.now += passed_s
         before = len(self.sink.sent)
         answers, self.answers[:] = list(self.answers), []
-        self.keeper.take(answers, self.clock.now)
-        self.keeper.step(self.clock.now)
+        self.worker.take(answers, self.clock.now)
+        self.worker.step(self.clock.now)
         return numbers(self.sink.sent[before:])
 
     @property
@@ -64,7 +64,7 @@ def test_letters_are_sent_on_oldest_first_and_removed_when_acknowledged(desk: De
     desk.sink.answer()
     assert desk.go_on() == []
     assert desk.left == []
-    assert desk.keeper.status.sent_on == 3
+    assert desk.worker.status.sent_on == 3
     assert [one.value for one in desk.sink.sent] == [outgoing(number).value for number in (1, 2, 3)]
 
 
@@ -87,7 +87,7 @@ def test_who_says_try_again_gets_the_oldest_tried_at_once_and_the_others_behind_
     desk.go_on()
     desk.sink.answer(refuse(Fault.RETRY))
     assert desk.go_on() == []
-    desk.keeper.take([RetryNow()], desk.clock.now)
+    desk.worker.take([RetryNow()], desk.clock.now)
     assert desk.go_on() == [0]
     desk.sink.answer()
     assert desk.go_on() == [1, 2, 3, 4]
@@ -135,9 +135,9 @@ def test_a_letter_that_is_too_large_is_made_smaller_and_then_stays_without_block
         desk.sink.answer(lambda one: (refuse(Fault.TOO_LARGE) if numbers([one]) == [1] else acknowledge)(one))
         desk.go_on()
     assert desk.left == [1]
-    (stuck,) = desk.keeper.status.stuck
+    (stuck,) = desk.worker.status.stuck
     assert stuck.letter == "g/orders/0/1"
-    assert not desk.keeper.left(), "nothing that could be sent on"
+    assert not desk.worker.left(), "nothing that could be sent on"
     desk.keep(outgoing(3))
     assert desk.go_on() == [3]
     desk.sink.answer()
@@ -146,7 +146,7 @@ def test_a_letter_that_is_too_large_is_made_smaller_and_then_stays_without_block
     desk.sink.answer()
     desk.go_on()
     assert desk.left == []
-    assert desk.keeper.status.stuck == ()
+    assert desk.worker.status.stuck == ()
 
 
 def test_letters_that_were_too_large_are_tried_when_the_smallest_of_them_goes_through(desk: Desk) -> None:
@@ -155,7 +155,7 @@ def test_letters_that_were_too_large_are_tried_when_the_smallest_of_them_goes_th
     for _ in range(6):
         desk.sink.answer(refuse(Fault.TOO_LARGE))
         desk.go_on()
-    assert [one.letter for one in desk.keeper.status.stuck] == [f"g/orders/0/{number}" for number in (3, 1, 2)]
+    assert [one.letter for one in desk.worker.status.stuck] == [f"g/orders/0/{number}" for number in (3, 1, 2)]
     tried: list[int] = []
     for _ in range(4):  # two minutes
         tried += desk.go_on(31)
@@ -169,7 +169,7 @@ def test_letters_that_were_too_large_are_tried_when_the_smallest_of_them_goes_th
     assert sorted(desk.go_on()) == [2, 3], "at once"
     desk.sink.answer()
     desk.go_on()
-    assert (desk.left, desk.keeper.status.stuck) == ([], ())
+    assert (desk.left, desk.worker.status.stuck) == ([], ())
 
 
 def test_a_letter_that_could_not_be_read_for_a_moment_is_tried_soon(
@@ -192,12 +192,12 @@ def test_a_spool_that_was_full_says_so_only_until_it_has_room() -> None:
     (refused,) = small.keep(outgoing(2, size=3_000))
     assert isinstance(refused, SpoolError)
     small.go_on(6)
-    assert "full" in small.keeper.status.refusing, "it still is"
+    assert "full" in small.worker.status.refusing, "it still is"
     small.sink.answer()
     small.go_on(1)
-    assert small.keeper.step(small.clock.now) <= 5, "it looks again soon, whether or not a letter comes"
+    assert small.worker.step(small.clock.now) <= 5, "it looks again soon, whether or not a letter comes"
     small.go_on(6)
-    assert small.keeper.status.refusing == ""
+    assert small.worker.status.refusing == ""
 
 
 def test_a_stuck_letter_that_others_have_removed_is_forgotten(desk: Desk) -> None:
@@ -206,10 +206,10 @@ def test_a_stuck_letter_that_others_have_removed_is_forgotten(desk: Desk) -> Non
     for _ in range(6):
         desk.sink.answer(refuse(Fault.TOO_LARGE))
         desk.go_on()
-    assert len(desk.keeper.status.stuck) == 1
+    assert len(desk.worker.status.stuck) == 1
     desk.store.remove(desk.store.heads(1, lambda _: True))
     desk.go_on(6)
-    assert not desk.keeper.status.stuck
+    assert not desk.worker.status.stuck
 
 
 def test_a_topic_made_again_with_fewer_partitions_gets_its_letters_by_key(desk: Desk) -> None:
@@ -230,7 +230,7 @@ def test_copies_of_a_letter_are_kept_and_sent_once(desk: Desk) -> None:
     assert desk.keep(outgoing(1)) == [Kept()], "and after it was sent on"
     assert desk.go_on() == []
     assert desk.left == []
-    assert desk.keeper.knows(letter(1).identity)
+    assert desk.worker.knows(letter(1).identity)
 
 
 class Careless(MemoryStore):
@@ -252,7 +252,7 @@ class Careless(MemoryStore):
 
 
 def test_copies_in_the_store_are_sent_once_and_both_removed(desk: Desk) -> None:
-    store = desk.store = desk.keeper._store = Careless(max_bytes=10**6)
+    store = desk.store = desk.worker._store = Careless(max_bytes=10**6)
     store.add([letter(1), letter(1), letter(2)])
     assert desk.go_on() == [1, 2]
     assert desk.go_on(1) == [], "while its copy is on its way"
@@ -262,7 +262,7 @@ def test_copies_in_the_store_are_sent_once_and_both_removed(desk: Desk) -> None:
 
 
 def test_what_kafka_has_and_the_store_does_not_let_go_is_not_sent_again(desk: Desk) -> None:
-    store = desk.store = desk.keeper._store = Careless(max_bytes=10**6)
+    store = desk.store = desk.worker._store = Careless(max_bytes=10**6)
     store.add([letter(1)])
     store.fails = True
     assert desk.go_on() == [1]
@@ -279,15 +279,15 @@ def test_a_letter_that_does_not_fit_is_refused_and_those_beside_it_are_not() -> 
     on_kept = desk.keep(outgoing(1), outgoing(2, size=50_000), outgoing(3))
     assert [type(one) for one in on_kept] == [Kept, SpoolError, Kept]
     assert desk.left == [1, 3]
-    assert desk.keeper.status.refusing == ""
+    assert desk.worker.status.refusing == ""
     desk.keep(outgoing(2, size=50_000))
-    assert "full" in desk.keeper.status.refusing
+    assert "full" in desk.worker.status.refusing
 
 
 def test_nothing_is_sent_after_stop_draining_but_answers_are_processed(desk: Desk) -> None:
     desk.keep(outgoing(1))
     assert desk.go_on() == [1]
-    desk.keeper.stop_draining()
+    desk.worker.stop_draining()
     desk.keep(outgoing(2))
     desk.sink.answer()
     assert desk.go_on(100) == []

@@ -19,14 +19,14 @@ TOPIC = "orders"
 FIRST = TopicPartition(TOPIC, 0)
 
 
-class Ear(GroupMember):
+class Listener(GroupMember):
     """Starts everything at the first record."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
         super().__init__(seat.source, TOPIC, now=seat.process.clock.monotonic)
 
-    def until(self, ready: Callable[[], object], *others: Ear) -> None:
+    def until(self, ready: Callable[[], object], *others: Listener) -> None:
         drive([self, *others], ready, timeout_s=120)
 
     def refusals(self, *positions: Position) -> tuple[bool, list[str]]:
@@ -42,11 +42,11 @@ def world(request: pytest.FixtureRequest) -> World:
     return world
 
 
-def join(world: World, name: str, *, instance_id: str | None = None) -> Ear:
-    return Ear(world.seat(name, group="g", instance_id=instance_id))
+def join(world: World, name: str, *, instance_id: str | None = None) -> Listener:
+    return Listener(world.seat(name, group="g", instance_id=instance_id))
 
 
-def settled(world: World, name: str, *, instance_id: str | None = None) -> Ear:
+def settled(world: World, name: str, *, instance_id: str | None = None) -> Listener:
     ear = join(world, name, instance_id=instance_id)
     ear.until(lambda: ear.source.owned)
     return ear

@@ -105,7 +105,7 @@ MIN_WAIT_S, PAUSE_S = 0.5e-3, 0.1
 """The shortest wait of `poll` (the client's threads need the interpreter while a caller polls in a loop for the answer
 to a commit), and the pause after a failed poll.
 """
-POLL_INTERVAL_S, LEAVE_TIMEOUT_S = 30.0, 5.0
+LOOKUP_TIMEOUT_S, LEAVE_TIMEOUT_S = 30.0, 5.0
 """How long topics are looked up before the group is joined, and how long leaving it may take."""
 
 
@@ -146,7 +146,7 @@ class KafkaPythonSource(ListeningSource):
         # A subscription during a metadata request takes effect with the next request only, five minutes later. This
         # waits for the request in flight, and then for one that includes these topics.
         for topic in topics:
-            queries.partitions_of(self._client, topic, POLL_INTERVAL_S)
+            queries.partitions_of(self._client, topic, LOOKUP_TIMEOUT_S)
 
     def poll(self, timeout_s: float) -> Message | None:
         """Wait for one record or the answer to a commit, at most timeout_s (0: MIN_WAIT_S); serves callbacks."""

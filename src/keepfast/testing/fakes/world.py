@@ -34,7 +34,7 @@ from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.sink import FakeSink
 from keepfast.testing.fakes.source import FakeSource
 
-LEAST_WAIT_S = 0.005
+MIN_WAIT_S = 0.005
 """A loop may look for the answer to a commit many times in a millisecond: more often than a simulation can afford."""
 
 
@@ -54,7 +54,7 @@ class SimMailbox:
     def collect(self, timeout_s: float) -> list[Any]:
         self._process.enter()
         if not self._items and timeout_s > 0:
-            self._process.wait(max(timeout_s, LEAST_WAIT_S), lambda: self._items, yields=True)
+            self._process.wait(max(timeout_s, MIN_WAIT_S), lambda: self._items, yields=True)
         items, self._items = self._items, []
         return items
 

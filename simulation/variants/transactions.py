@@ -7,8 +7,8 @@ from random import Random
 
 from keepfast.core.policies import CommitPolicy, RetryPolicy
 from keepfast.core.timeouts import OnTimeout, TimeoutPolicy
-from simulation.batched import with_batches
 from simulation.setup import Setup
+from simulation.variants.batches import with_batches
 
 MAX_RECORDS = 150
 FAULTS = ("commits", "sends", "crash", "crash_soon", "evict", "freeze", "cut_off", "stop", "reads", "join", "leave")

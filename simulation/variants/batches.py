@@ -7,9 +7,9 @@ from random import Random
 
 from keepfast.core.policies import BatchPolicy, RetryPolicy
 from keepfast.core.timeouts import TimeoutPolicy
-from simulation.guarded import MOSTLY_GUARDS
-from simulation.hanging import ALONE_S
 from simulation.setup import Setup
+from simulation.variants.guards import MOSTLY_GUARDS
+from simulation.variants.timeouts import ALONE_S
 
 BESIDE = 0.3
 """The share of the seeds with guards, retry topics or a spool that have batches, too."""

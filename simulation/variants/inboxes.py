@@ -12,7 +12,7 @@ from keepfast.core.inbox import RecordIdentity
 from keepfast.core.policies import CommitPolicy
 from keepfast.testing.fakes.process import Process
 from simulation.setup import Setup
-from simulation.transacting import transactional
+from simulation.variants.transactions import transactional
 
 STATEMENT_S = (1e-4, 5e-3)
 WAIT_S = 0.01

@@ -1,0 +1,1 @@
+"""What makes the setup of some seeds special, a file for each subject."""
