@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from examples.card_fraud.events import DecisionEvent
-from examples.card_fraud.service import TOPIC, Resources, app
+from examples.card_fraud.service import TOPIC, Resources, app, lifespan
 from examples.card_fraud.store import PostgresStore
 from examples.card_fraud.story import POISON, event
 from examples.stage.proxy import TcpProxy
@@ -58,6 +58,16 @@ def test_a_database_that_does_not_answer_ends_every_event_in_its_time() -> None:
     with TcpProxy(("127.0.0.1", 9)) as database:
         database.hang()
         asyncio.run(story(database.port))
+
+
+def test_the_pool_is_closed_when_the_lifespan_ends() -> None:
+    async def story() -> None:
+        async with lifespan(app) as resources:
+            pass
+        with pytest.raises(asyncpg.InterfaceError, match="pool is closed"):
+            await resources.store.keep(DecisionEvent.model_validate(event(1)), b"{}")
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("name", POISON)
