@@ -11,6 +11,7 @@ from importlib import import_module
 import pytest
 
 from examples.__main__ import NAMES
+from examples.database import Database
 from examples.stage.stage import Stage, opened
 from keepfast.testing.pytest_plugin import BOOTSTRAP_VARIABLE
 from keepfast.testing.topics import TopicAdmin
@@ -41,3 +42,13 @@ def test_nothing_is_lost_and_everything_is_where_it_belongs(name: str, stage: St
     account = import_module(f"examples.{name}.story").story(stage, short=True)
     assert account.is_right, "\n".join(account.lines())
     assert account.expected, "there was something to lose"
+
+
+@pytest.mark.parametrize("name", ["deals_escrow", "swapi_people", "worker_loop"])
+def test_the_pool_is_closed_when_the_lifespan_ends(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `invoices` and `institution_enhancement` the story checks it."""
+    service = import_module(f"examples.{name}.service")
+    monkeypatch.setattr(service, "database", database := Database("postgresql://127.0.0.1:9/none"))
+    with service.lifespan(service.app):
+        assert not database.pool.closed
+    assert database.pool.closed

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import asyncpg
+import psycopg
 import pytest
 
 from examples.card_fraud.events import DecisionEvent
-from examples.card_fraud.service import TOPIC, Resources, app
+from examples.card_fraud.service import TOPIC, Resources, app, lifespan
 from examples.card_fraud.store import PostgresStore
-from examples.card_fraud.story import POISON, event
+from examples.card_fraud.story import POISON, SCHEMA, event
+from examples.stage.postgres import Postgres
 from examples.stage.proxy import TcpProxy
 from keepfast.testing.harness import Harness, harness
 
@@ -30,6 +35,16 @@ class Rows:
         if self._error is not None and self._times >= 0:
             raise self._error
         self.kept.append(event)
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # its server runs as another user
+        server = Postgres(Path(folder))
+        server.start()
+        yield server.create("card_fraud", SCHEMA.read_text())
+        server.stop()
 
 
 def sent(value: object, shelf: Rows) -> Harness:
@@ -58,6 +73,27 @@ def test_a_database_that_does_not_answer_ends_every_event_in_its_time() -> None:
     with TcpProxy(("127.0.0.1", 9)) as database:
         database.hang()
         asyncio.run(story(database.port))
+
+
+def test_the_server_cancels_a_statement_that_takes_too_long(database: str) -> None:
+    async def stored() -> None:
+        async with PostgresStore(database, timeout_s=0.2) as store:
+            await store.keep(DecisionEvent.model_validate(event(1)), b"{}")
+
+    with psycopg.connect(database) as migration:
+        migration.execute("LOCK TABLE fraud_gov.transactions")
+        with pytest.raises(asyncpg.QueryCanceledError):
+            asyncio.run(stored())
+
+
+def test_the_pool_is_closed_when_the_lifespan_ends() -> None:
+    async def story() -> None:
+        async with lifespan(app) as resources:
+            pass
+        with pytest.raises(asyncpg.InterfaceError, match="pool is closed"):
+            await resources.store.keep(DecisionEvent.model_validate(event(1)), b"{}")
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("name", POISON)

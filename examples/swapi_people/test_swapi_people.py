@@ -15,6 +15,7 @@ from examples.swapi_people.flow import fetch, people
 from examples.swapi_people.people import Person, Row
 from examples.swapi_people.service import TOPIC, make_app
 from examples.swapi_people.story import POISON, person
+from keepfast import ConfigError
 from keepfast.runner import RetryConfig
 from keepfast.testing.harness import Harness, harness
 
@@ -121,6 +122,14 @@ def test_the_runner_ends_each_record_as_the_batches_do(monkeypatch: pytest.Monke
         ("ValidationError", 0),
     ]
     assert len(h.dead) == 3 + len(POISON)
+
+
+def test_the_pool_of_the_runner_is_closed_however_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEEPFAST_SHUTDOWN_TIMEOUT_S", "soon")
+    with pytest.raises(ConfigError, match="soon"):
+        consumer.main()
+    with pytest.raises(psycopg.OperationalError, match="cannot be reused"):  # it was open, and is closed
+        consumer.database.open()
 
 
 def test_the_same_people_again_change_nothing() -> None:

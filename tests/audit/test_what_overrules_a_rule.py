@@ -153,8 +153,11 @@ def test_what_only_our_repository_has_is_not_checkable(rule: str, tmp_path: Path
     assert look(rule, tmp_path, {}) == ("not checkable", None)
 
 
-def test_the_summary_names_the_decisions_that_overrule(tmp_path: Path) -> None:
-    text = summary(examine(subject(tmp_path)))
+def test_the_summary_names_the_decisions_that_overrule_and_counts_what_was_tried(tmp_path: Path) -> None:
+    results = examine(subject(tmp_path))
+    text, tried = summary(results), sum(one.clause.is_tried and one.status == "passed" for one in results)
+    assert tried > 10
+    assert f" passed ({tried} by trial)" in text
     assert re.search(r"\d+ overruled by a decision \(00\d\d(, 00\d\d)*\)", text), text
     assert re.search(r"\d+ not checkable here", text), text
 

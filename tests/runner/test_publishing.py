@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -12,7 +13,7 @@ import pytest
 from kafka.producer.future import FutureProduceResult, FutureRecordMetadata
 
 from keepfast.app.sends import SendFuture
-from keepfast.core.errors import Fault, SinkError
+from keepfast.core.errors import DecodeError, Fault, SinkError
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
@@ -36,9 +37,11 @@ def publisher(publish: Any, made: Hooks | None = None) -> HookPublisher:
     return HookPublisher(publish, made or hooks(), NoSink(), group="g", handler="app:process")
 
 
-def outcome_of(publish: Any, one: FailedRecord | None = None, error: BaseException | None = None) -> Outcome:
+def outcome_of(
+    publish: Any, one: FailedRecord | None = None, error: BaseException | None = None, made: Hooks | None = None
+) -> Outcome:
     reported: SimpleQueue[Outcome] = SimpleQueue()
-    letters = publisher(publish)
+    letters = publisher(publish, made)
     letters.send(letters.letter(one or failed_record(), error or ValueError("x"), VERDICT), reported.put)
     return reported.get(timeout=DEADLINE_S)
 
@@ -127,6 +130,19 @@ def test_it_gets_the_message_the_error_and_how_often_it_was_retried() -> None:
     outcome_of(publish, failed_record(failures=4), final)
     outcome_of(publish, failed_record(b"{"), refused)
     assert calls == [({"n": 1}, final, 3), (b"{", cause, 0)]
+
+
+def test_it_gets_what_the_consumers_own_deserialiser_raised() -> None:
+    """So that `type(error).__name__` in a letter is the user's type."""
+    calls: list[tuple[object, str]] = []
+    made = hooks(deserialise=lambda topic, headers, data: json.loads(data or b""))
+    refused = failed_record(b"no JSON")
+    with pytest.raises(DecodeError) as caught:
+        made.data(refused.message)
+    outcome_of(
+        lambda message, error, retry_count: calls.append((message, type(error).__name__)), refused, caught.value, made
+    )
+    assert calls == [(b"no JSON", "JSONDecodeError")]
 
 
 def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:

@@ -87,7 +87,7 @@ def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: T
             (Order(2), "ValueError", 0),
             (Order(4), "TimeoutError", 2),
             (Order(5), "PermissionError", tries[5] - 1),
-            (b"{broken", "DecodeError", 0),
+            (b"{broken", "JSONDecodeError" if kind == "kafka-python" else "DecodeError", 0),  # who decoded it
             ({"size": 1}, "TypeError", 0),
         ],
         key=str,

@@ -41,8 +41,8 @@ def page() -> str:
 SECOND_READING = """## What the second reading found
 
 Rules that an earlier version of this table called kept although trials on a real broker showed otherwise, with the
-tests that each has now. Where a test was added to a row later, *taken back* is what was taken out
-of the code of today to see it fail.
+tests that each has now, below `tests/` or in `examples/`. *Taken back* is what was taken out of the code of today to
+see them fail.
 """
 
 

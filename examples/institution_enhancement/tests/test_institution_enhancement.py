@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
+from institution_enhancement.flows import consumer
 from institution_enhancement.flows.health import set_consumer_running, start_health_server, stop_health_server
 from institution_enhancement.tasks import cnpja, db_connection
 from institution_enhancement.tasks.config import CnpjaConfig, Config, HealthCheckConfig
@@ -28,6 +30,34 @@ from keepfast.testing.harness import Harness, harness
 from keepfast.testing.loopback import free_ports
 
 TOPIC = "financial_data.institution.v1"
+USAGE = """
+runner = KafkaConsumerRunner(
+    consumer_factory=create_consumer,
+    producer_factory=create_kafka_producer,
+    retry_config=_config.retry,
+    message_factory=InstitutionUpsertedMessage.from_dict,
+    process_message=process_message,
+    dlq_publisher=_publish_to_dlq,
+    rate_limit_min_delay_ms=lambda: _config.cnpja.rate_limit_seconds * 1000,
+    health_server_start=lambda: start_health_server(_config.health_check),
+    health_server_stop=stop_health_server,
+    running_flag_setter=set_consumer_running,
+    cleanup_callback=close_pool,
+    message_context=lambda message: f"bacen_cod_inst={message.bacen_cod_inst}",
+    logger=logger,
+)
+"""
+"""The pattern's own example."""
+IMPORTS = """
+from neotool_common.consumer_base import KafkaConsumerRunner
+from institution_enhancement.tasks.config import Config
+from institution_enhancement.tasks.message import InstitutionUpsertedMessage
+from institution_enhancement.tasks.processor import process_message
+"""
+PACKAGE = """
+Dockerfile .dockerignore pyproject.toml pytest.ini src/institution_enhancement/__init__.py
+flows/consumer.py tasks/message.py tasks/processor.py tasks/dlq_publisher.py tasks/db_connection.py tasks/config.py
+"""
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +128,46 @@ def played(letters: Letters, *values: object) -> Harness:
 
 def institution(number: int) -> dict[str, str]:
     return {"bacen_cod_inst": str(number), "cnpj": str(number), "name": "Bank"}
+
+
+def test_it_is_the_package_that_the_pattern_draws_and_wired_word_for_word() -> None:
+    source = Path(consumer.__file__)
+    code = source.read_text()
+    assert USAGE in code
+    assert set(IMPORTS.split("\n")) <= set(code.split("\n"))
+    package = source.parents[1]
+    folders = (package, package.parents[1])
+    assert [file for file in PACKAGE.split() if not any((folder / file).is_file() for folder in folders)] == []
+
+
+@pytest.mark.parametrize(
+    ("names", "defaults"),
+    [
+        ("POSTGRES_HOST POSTGRES_PORT POSTGRES_DB POSTGRES_USER", "localhost 5432 neotool_db neotool"),
+        ("POSTGRES_POOL_MIN POSTGRES_POOL_MAX HEALTH_CHECK_PORT", "2 10 8080"),
+        ("KAFKA_BROKERS KAFKA_INPUT_TOPIC", f"localhost:9092 {TOPIC}"),
+        ("KAFKA_CONSUMER_GROUP", "financial_data.parent_institution.v1"),
+    ],
+)
+def test_the_variables_of_the_pattern_configure_it(names: str, defaults: str) -> None:
+    def values(config: Config) -> dict[str, str]:
+        database, kafka = config.database, config.kafka
+        return {
+            "POSTGRES_HOST": database.host,
+            "POSTGRES_PORT": str(database.port),
+            "POSTGRES_DB": database.name,
+            "POSTGRES_USER": database.user,
+            "POSTGRES_POOL_MIN": str(database.pool_min),
+            "POSTGRES_POOL_MAX": str(database.pool_max),
+            "HEALTH_CHECK_PORT": str(config.health_check.port),
+            "KAFKA_BROKERS": kafka.brokers,
+            "KAFKA_INPUT_TOPIC": kafka.input_topic,
+            "KAFKA_CONSUMER_GROUP": kafka.consumer_group,
+        }
+
+    for name, default in zip(names.split(), defaults.split(), strict=True):
+        assert values(Config.from_environment({}))[name] == default
+        assert values(Config.from_environment({name: "7"}))[name] == "7"
 
 
 def test_each_answer_of_the_registry_has_its_outcome(table: Table) -> None:

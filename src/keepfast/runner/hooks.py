@@ -205,6 +205,20 @@ class Hooks:
         # Raised outside the except block: such an error may quote the payload and must not travel as __context__.
         raise DecodeError(f"the consumer's value_deserializer failed ({kind})", code=DECODE_FAILED, error_class=known)
 
+    def own_error(self, message: Message, error: BaseException | None) -> BaseException | None:
+        """What the consumer's own deserialiser raised, where `error` stands for it; else `error` itself.
+
+        Only for the user's functions, which get the value, too: it may quote the payload.
+        """
+        value = message.value()
+        if type(error) is not DecodeError or self._deserialise is None or value is None:
+            return error
+        try:
+            self._deserialise(message.topic(), list(read_headers(message)), value)
+        except Exception as raised:  # noqa: BLE001 - it is what is looked for
+            return raised
+        return error
+
     def as_far_as_known(self, message: Message) -> Any:
         """The user's message; else the decoded value; else the bytes."""
         for read in (self.parse, self.data):

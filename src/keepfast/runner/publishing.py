@@ -115,7 +115,8 @@ class HookPublisher(Publisher):
             return SinkError("A letter without a record.", fault=Fault.FATAL, code="NO_RECORD")
         try:
             with hooks.turn.of(None):
-                answer = self._publish(hooks.as_far_as_known(message), letter.error, retry_count=letter.retry_count)
+                error = hooks.own_error(message, letter.error)
+                answer = self._publish(hooks.as_far_as_known(message), error, retry_count=letter.retry_count)
             published = _answered(answer) is not False
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the error becomes an outcome
             return _not_published(f"dlq_publisher failed with {type(error).__name__}")
