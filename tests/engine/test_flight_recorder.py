@@ -322,6 +322,13 @@ def test_a_process_that_lives_is_distinguished_from_one_that_was_killed(
     recorder.close(remove=True)
 
 
+def test_a_process_of_which_no_file_is_found_counts_as_dead_with_whatever_its_lease_covers(tmp_path: Path) -> None:
+    recorder = open_recorder(str(tmp_path), slots=1)
+    assert recorder is not None
+    assert recorder.fate("0" * 16, "g", TopicPartition("orders", 0), "") == UNKNOWN
+    recorder.close(remove=True)
+
+
 def test_a_recorder_of_the_same_process_lives_and_is_still_locked_afterwards(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path)
     one, other = (RecorderFile(directory, slots=1) for _ in range(2))
@@ -476,7 +483,7 @@ def test_without_a_usable_directory_it_is_off_and_says_so_once(
     blocked = tmp_path / "file"
     blocked.touch()
     assert open_recorder(str(blocked), slots=1) is None
-    assert [record for record in caplog.messages if "flight_recorder_off" in record] == caplog.messages[:1]
+    assert [record.levelname for record in caplog.records if "flight_recorder_off" in record.message] == ["WARNING"]
 
 
 def test_a_file_is_for_this_user_alone_and_has_all_its_blocks(tmp_path: Path) -> None:
