@@ -27,6 +27,7 @@ from keepfast.engine import flight_recorder
 from keepfast.engine.calls import AsyncBatchCall, BatchCall
 from keepfast.engine.flight_recorder import (
     KEPT_S,
+    LEFT,
     MAX_KEPT,
     PLACES,
     SHORT_RUN,
@@ -358,6 +359,15 @@ def test_what_an_end_leaves_behind(tmp_path: Path, endings: list[Ending], left: 
     recorder.end(endings)
     files = list(tmp_path.iterdir())
     assert [read_state(path.read_bytes()) for path in files] == ([] if left is None else [left])
+
+
+def test_who_ends_the_process_on_purpose_notes_it_before(tmp_path: Path) -> None:
+    recorder, noted = open_recorder(str(tmp_path), slots=1), list[tuple[int, int | None]]()
+    assert recorder is not None
+    path = tmp_path / f"{recorder.token}.flight"
+    recorder.leaving(lambda code: noted.append((code, read_state(path.read_bytes()))))(143)
+    assert noted == [(143, LEFT)]
+    recorder.close(remove=True)
 
 
 def test_links_pipes_and_what_is_too_large_are_not_read(tmp_path: Path) -> None:
