@@ -110,7 +110,9 @@ def test_two_groups_on_one_topic_of_letters_share_a_record_that_is_sent_once(pla
     assert (planned["other_readers"], planned["must_choose"]) == ({place.source: ["c"]}, True)
     refused = place.run("replay", place.dlq, "--all", "--yes", code=2)
     assert "--to topic" in refused.stderr
-    place.run("replay", place.dlq, "--all", "--yes", "--to", "topic")
+    sent = place.run("replay", place.dlq, "--all", "--yes", "--to", "topic")
+    assert "3 records of" in sent.stdout
+    assert "They are 6 cases of 2 groups; each record is sent once." in sent.stdout
     messages = place.sent(3)
     for message in messages:
         assert sorted(value.split(b"/")[0] for _, value in message.headers()) == [b"a", b"b"]

@@ -140,6 +140,7 @@ def test_with_all_rights_nothing_is_wrong_but_the_size_of_letters(guarded: Kafka
     assert any(f"127.0.0.1:{port} cannot be connected to" in text for text in texts(found, "warning"))
     assert any(f"The retry topic {RETRIES} does not exist yet" in text for text in texts(found, "ok"))
     assert any("may use transactional ids that begin with payments.total." in text for text in texts(found, "ok"))
+    assert any("settings: The state directory is " in text for text in texts(found, "ok"))
 
 
 # -- without one ------------------------------------------------------------------------------------------------------

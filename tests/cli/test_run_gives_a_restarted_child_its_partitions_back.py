@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.support.command import running
-from tests.support.waiting import DEADLINE_S, wait_until
+from tests.support.members import static_members
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 GROUP = "till.charge"
@@ -84,7 +84,7 @@ def test_and_nothing_moves(
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0
 
-    assert members(kafka.bootstrap) == []
+    assert static_members(kafka.bootstrap, GROUP) == []
     assert taken_s < SESSION_S / 2
     assert victim not in after.values()
     assert len(set(after.values())) == 2
@@ -101,20 +101,10 @@ def test_a_name_that_was_configured_is_kept_for_the_next_start(
     environ = {"KAFKA_BROKERS": kafka.bootstrap, "KAFKA_CONSUMER_GROUP": name, **QUICK}
     environ["KEEPFAST_CONSUMER_GROUP_INSTANCE_ID"] = "till"
     with running("run", "app:app", "--processes", "2", cwd=tmp_path, printed=printed, **environ) as parent:
-        wait_until(lambda: len(members(kafka.bootstrap, name)) == 2, "both are members")
+        wait_until(lambda: len(static_members(kafka.bootstrap, name)) == 2, "both are members")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0
-    assert members(kafka.bootstrap, name) == ["till-0", "till-1"]
-
-
-def members(bootstrap: str, group: str = GROUP) -> list[str]:
-    """The names of the group's static members."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    [asked] = admin.describe_consumer_groups([group]).values()
-    try:
-        return sorted(str(member.group_instance_id) for member in asked.result(DEADLINE_S).members)
-    except KafkaException:  # there is no such group yet
-        return []
+    assert static_members(kafka.bootstrap, name) == ["till-0", "till-1"]
 
 
 def _settled(folder: Path, bootstrap: str, topic: str) -> dict[int, int]:

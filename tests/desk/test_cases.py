@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -186,6 +187,8 @@ def test_a_letter_that_is_read_before_its_send_joins_the_case_when_the_send_is_r
 def test_a_recreated_topic_gives_other_cases() -> None:
     other = letter(offset=7, value=b"another record at the same offset")
     assert case_id(other, DLQ, 0, 0) != CASE
+    assert case_id(replace(first(), timestamp_ms=1), DLQ, 0, 0) != CASE, "the same once more, at another time"
+    assert case_id(replace(first(), key=b"another"), DLQ, 0, 0) != CASE
     assert case_id(letter(topic=None), DLQ, 2, 9) == f"/{DLQ}/2/9"
 
 

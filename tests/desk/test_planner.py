@@ -95,6 +95,13 @@ def test_to_a_group_needs_a_group_and_a_record() -> None:
     assert "does not name its group" in reason
 
 
+def test_to_a_group_of_another_program_nothing_is_sent() -> None:
+    planner = planned([letter(offset=1, group="a", format="connect")], ReplayPolicy(to="group"), {TOPIC: 4})
+    assert list(planner.items()) == []
+    [reason] = planner.excluded
+    assert "another program wrote the letter" in reason
+
+
 def test_forged_topics_do_not_make_the_plan_grow_without_bound() -> None:
     planner = planned([letter(topic=f"forged-{n}", offset=n) for n in range(300)], ReplayPolicy(), {})
     assert len(planner.excluded) <= MAX_REASONS + 1

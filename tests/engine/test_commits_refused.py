@@ -52,6 +52,22 @@ def test_only_that_partition_is_held_and_goes_on_when_its_commits_are_taken_agai
     assert sorted(world.done) == sorted(set(world.done)), "nothing ran twice"
 
 
+def test_the_others_of_a_request_that_is_refused_are_never_held() -> None:
+    world = world_with("interval")
+    feed(world, 2)
+    world.play(steps=20)
+    world.source.refused = {world.places[1]: Fault.MISSING}
+    feed(world, 2)
+    held = set[int]()
+    for _ in range(50):
+        world.step(pass_s=0.05)
+        while world.workers.out:
+            world.work()
+        held |= {number for number, names in enumerate(holds(world)) if COMMIT_REFUSED in names}
+    assert held == {1}
+    assert [world.committed(number) for number in range(3)] == [4, 2, 4]
+
+
 def test_after_the_split_the_others_share_requests_again_and_the_refused_one_is_tried_alone() -> None:
     world = world_with("interval", every_s=2.0)
     feed(world, 2)

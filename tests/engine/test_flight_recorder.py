@@ -27,6 +27,7 @@ from keepfast.engine import flight_recorder
 from keepfast.engine.calls import AsyncBatchCall, BatchCall
 from keepfast.engine.flight_recorder import (
     KEPT_S,
+    LEFT,
     MAX_KEPT,
     PLACES,
     SHORT_RUN,
@@ -322,6 +323,13 @@ def test_a_process_that_lives_is_distinguished_from_one_that_was_killed(
     recorder.close(remove=True)
 
 
+def test_a_process_of_which_no_file_is_found_counts_as_dead_with_whatever_its_lease_covers(tmp_path: Path) -> None:
+    recorder = open_recorder(str(tmp_path), slots=1)
+    assert recorder is not None
+    assert recorder.fate("0" * 16, "g", TopicPartition("orders", 0), "") == UNKNOWN
+    recorder.close(remove=True)
+
+
 def test_a_recorder_of_the_same_process_lives_and_is_still_locked_afterwards(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path)
     one, other = (RecorderFile(directory, slots=1) for _ in range(2))
@@ -351,6 +359,15 @@ def test_what_an_end_leaves_behind(tmp_path: Path, endings: list[Ending], left: 
     recorder.end(endings)
     files = list(tmp_path.iterdir())
     assert [read_state(path.read_bytes()) for path in files] == ([] if left is None else [left])
+
+
+def test_who_ends_the_process_on_purpose_notes_it_before(tmp_path: Path) -> None:
+    recorder, noted = open_recorder(str(tmp_path), slots=1), list[tuple[int, int | None]]()
+    assert recorder is not None
+    path = tmp_path / f"{recorder.token}.flight"
+    recorder.leaving(lambda code: noted.append((code, read_state(path.read_bytes()))))(143)
+    assert noted == [(143, LEFT)]
+    recorder.close(remove=True)
 
 
 def test_links_pipes_and_what_is_too_large_are_not_read(tmp_path: Path) -> None:
@@ -476,7 +493,7 @@ def test_without_a_usable_directory_it_is_off_and_says_so_once(
     blocked = tmp_path / "file"
     blocked.touch()
     assert open_recorder(str(blocked), slots=1) is None
-    assert [record for record in caplog.messages if "flight_recorder_off" in record] == caplog.messages[:1]
+    assert [record.levelname for record in caplog.records if "flight_recorder_off" in record.message] == ["WARNING"]
 
 
 def test_a_file_is_for_this_user_alone_and_has_all_its_blocks(tmp_path: Path) -> None:

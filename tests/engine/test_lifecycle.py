@@ -119,6 +119,24 @@ def test_one_that_halts_ends_all_while_another_waits() -> None:
     assert other.stops
 
 
+@pytest.mark.parametrize(
+    ("named", "supervisor_stops", "halted", "leaves"),
+    [(False, False, None, False), (False, True, None, False), (True, False, None, False), (True, True, None, True)]
+    + [(named, stops, "a verdict", True) for named in (False, True) for stops in (False, True)],
+)
+def test_a_member_leaves_its_group_if_its_name_does_not_come_back(
+    named: bool, supervisor_stops: bool, halted: str | None, leaves: bool
+) -> None:
+    one = StandIn()
+    one.loop.plan.named_by_supervisor, one.loop.halted = named, halted
+    threads: Any = [one]
+    lifecycle = Lifecycle(threads, shutdown_timeout_s=30.0, supervisor_stops=lambda: supervisor_stops)
+    lifecycle.start()
+    lifecycle.stop()
+    lifecycle.wait()
+    assert [stop.leave for stop in one.stops] == [leaves]
+
+
 def test_one_that_cannot_begin_ends_those_that_have_begun() -> None:
     one, other, last = StandIn(), StandIn(begins=False), StandIn()
     with pytest.raises(RuntimeError, match="can't start new thread"):

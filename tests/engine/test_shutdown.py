@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from keepfast.core import commit_metadata, crash_guard
+from keepfast.core.crash_guard import Guard, Spans
+from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.engine.shutdown import REPORT_S
 from tests.engine.world import World
 from tests.support.log_capture import LogCapture
@@ -122,3 +125,50 @@ def test_and_not_when_the_loop_itself_has_failed() -> None:
     world = world_of()
     world.loop.abandon(RuntimeError("it broke"))
     assert world.source.left is False
+
+
+@pytest.mark.parametrize(
+    ("blocked", "named", "counted"),
+    [(True, True, ((0, 1),)), (True, False, ((0, 2),)), (False, False, ())],
+    ids=["its record is known", "its record is not known", "it is only slow"],
+)
+def test_a_deadline_that_passes_counts_as_a_death_only_if_the_process_was_not_live(
+    blocked: bool, named: bool, counted: Spans
+) -> None:
+    policy = TimeoutPolicy(stuck_after_s=2.0)
+    world = World(lambda _: None, batch=None, partitions=1, order="key", max_deliveries=3, timeout=policy)
+    world.feed("ab")
+    for _ in range(3):
+        world.step()
+    assert sorted(world.out) == [["0:0"], ["0:1"]]
+    culprit = next(run for run in world.workers.out if run.messages[0].offset() == 0)
+    world.workers.blocked_by = ([culprit] if named else []) if blocked else None
+    for run in world.workers.out:
+        run.current = 0
+    for _ in range(5):
+        world.step(pass_s=1.0)
+    world.stop(after_s=3.0)
+    for _ in range(5):
+        world.step(pass_s=1.0)
+    assert world.loop.ending is not None
+    assert (world.loop.ending.unfinished, world.committed()) == (2, 0)
+    world.source.answer()  # the last commit was sent
+    assert guard_of(world).in_hand == counted
+
+
+def test_a_commit_says_at_once_that_the_process_ends_while_a_record_is_in_flight() -> None:
+    world = World(lambda _: None, batch=None, partitions=1, order="key", max_deliveries=3)
+    world.feed("a")
+    for _ in range(3):
+        world.step()
+    assert (world.out, guard_of(world).draining) == ([["0:0"]], False)
+    world.stop()
+    for _ in range(3):
+        world.step()
+    assert (world.out, guard_of(world).draining) == ([["0:0"]], True)
+
+
+def guard_of(world: World) -> Guard:
+    """What the last commit of the first partition says about crashes."""
+    position = world.source.committed_at[world.places[0]]
+    return crash_guard.read(commit_metadata.read(position.metadata, offset=position.offset)[1], position.offset)

@@ -277,7 +277,8 @@ def cancel_all_but(task: asyncio.Task[Any] | None) -> None:
             other.cancel()
 
 
-def test_an_idle_worker_that_is_cancelled_is_replaced(events: EventLoopThread) -> None:
+@pytest.mark.parametrize("settled", [False, True], ids=["before it ends", "after it is replaced"])
+def test_an_idle_worker_that_is_cancelled_is_replaced(events: EventLoopThread, settled: bool) -> None:
     async def call(_: Message, __: Run) -> None: ...
 
     executor, mailbox = coroutine_executor(events, call, capacity=2)
@@ -285,6 +286,8 @@ def test_an_idle_worker_that_is_cancelled_is_replaced(events: EventLoopThread) -
         executor.submit([run_of(1, first=number), run_of(1, first=number + 1)], 2)
         assert [(run.done, run.failure) for run in collect(mailbox, 2)] == [(1, None)] * 2
         events.start().call_soon_threadsafe(cancel_all_but, None)
+        if settled:
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), events.start()).result(DEADLINE_S)
     assert len(executor.tallies) == 2, "in the place of the one that was cancelled"
 
 

@@ -156,18 +156,20 @@ class Workers:
     def __init__(self) -> None:
         self.out: list[Run] = []
         self.given_up: list[Run] = []
+        self.blocked_by: list[Run] | None = None
+        """The event loop does not turn, because of these runs, as far as that is known."""
 
     def submit(self, runs: list[Run], out: int) -> None:
         self.out += runs
 
     def lively(self) -> bool:
-        return True
+        return self.blocked_by is None
 
     def where(self, run: Run) -> TracebackType | None:
         return None
 
     def blocker(self) -> tuple[TracebackType | None, list[Run]]:
-        return None, []
+        return None, self.blocked_by or []
 
     def give_up(self, run: Run) -> None:
         self.given_up.append(run)

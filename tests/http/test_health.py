@@ -88,6 +88,13 @@ def test_a_consumer(changes: dict[str, Any], code: str | None, level: str, expec
     assert all(reason.consumer == "charge" and "\x1b" not in reason.text for reason in report.reasons)
 
 
+@pytest.mark.parametrize("kind", ["letters_refused", "moves_refused"])
+def test_the_record_that_waits_because_its_copy_is_refused_is_named(kind: str) -> None:
+    refused = msgspec.structs.replace(REFUSED, record="orders[0] offset 7")
+    [reason] = health_of(seen(msgspec.structs.replace(WELL, **{kind: refused}))).reasons
+    assert "for 5 s, first orders[0] offset 7: no such topic" in reason.text
+
+
 def test_a_partition_that_is_stuck_and_one_that_is_paused_by_hand() -> None:
     stuck, paused = (msgspec.structs.replace(WELL.partitions[0], partition=number) for number in (1, 2))
     stuck = msgspec.structs.replace(stuck, stuck=True, stalled_s=61.0)

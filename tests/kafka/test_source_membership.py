@@ -12,7 +12,16 @@ from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka import Consuming, KafkaSource, source_properties
 from keepfast.testing.broker import KafkaBroker
-from tests.support.members import GroupMember, Places, connection, drive, kafka_member, new_group, produce
+from tests.support.members import (
+    GroupMember,
+    Places,
+    connection,
+    drive,
+    kafka_member,
+    new_group,
+    produce,
+    static_members,
+)
 
 Join = Callable[..., GroupMember]
 Topic = Callable[..., str]
@@ -28,12 +37,15 @@ def pair(join: Join, name: str, group: str) -> tuple[GroupMember, GroupMember]:
     return one, two
 
 
-def test_a_static_member_that_does_not_leave_gets_its_partitions_back(topic: Topic, join: Join) -> None:
+def test_a_static_member_that_does_not_leave_gets_its_partitions_back(
+    kafka: KafkaBroker, topic: Topic, join: Join
+) -> None:
     name, group = topic(partitions=4), new_group()
     one, two = pair(join, name, group)
     before, revoked = set(one.owned), two.heard("revoked")
     one.source.close(leave=False)
     assert one.owned == set()  # its listener was asked to give them up
+    assert static_members(kafka.bootstrap, group) == ["one", "two"]
     again = join(name, group, group_instance_id="one", session_timeout_ms=SESSION_MS, max_poll_interval_ms=SESSION_MS)
     drive([again, two], lambda: again.owned)
     assert again.owned == before

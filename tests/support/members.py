@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from keepfast.core.errors import SourceError
 from keepfast.core.ports import CommitOutcome, Position, Source
@@ -37,6 +38,16 @@ def produce(broker: TopicAdmin, topic: str, count: int, *, partitions: int = 1) 
     for number in range(count):
         producer.produce(topic, value=b"%d" % number, partition=number % partitions)
     assert producer.flush(30) == 0
+
+
+def static_members(bootstrap: str, group: str) -> list[str]:
+    """The names of the group's static members."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [asked] = admin.describe_consumer_groups([group]).values()
+    try:
+        return sorted(str(member.group_instance_id) for member in asked.result(DEADLINE_S).members)
+    except KafkaException:  # there is no such group yet
+        return []
 
 
 class GroupMember:

@@ -34,6 +34,9 @@ def protocols(settings: Settings, cluster: ClusterFacts) -> tuple[str, bool]:
         ({"group_protocol": "consumer"}, ("consumer", False)),
         ({"group_protocol": "classic"}, ("classic", False)),
         ({"group_instance_id": "till"}, ("classic", False)),
+        ({"session_timeout_ms": 30_000}, ("classic", False)),
+        ({"heartbeat_interval_ms": 15_000}, ("classic", False)),
+        ({"assignor": "range"}, ("classic", False)),
     ],
 )
 def test_by_its_settings(tmp_path: Path, reported: dict[str, Any], expected: tuple[str, bool]) -> None:

@@ -114,6 +114,18 @@ def test_a_letter_is_read_back_where_a_rename_may_not_be_atomic(tmp_path: Path, 
     assert letter(1).identity not in store.identities()
 
 
+@pytest.mark.usefixtures("url")
+def test_where_a_rename_is_atomic_a_torn_upload_never_has_the_name_of_a_letter(tmp_path: Path) -> None:
+    url = f"posix://{tmp_path}"
+    store = opened(url)
+    Share.failing = "noticed"
+    with pytest.raises(SpoolError):
+        store.add([letter(1)])
+    Share.failing = ""
+    assert [path.suffix for path in objects(url)] == [PARTIAL]
+    assert opened(url).heads(10, everything) == [], "another process does not take it for a letter"
+
+
 def test_a_torn_object_of_a_dead_process_is_replaced_when_its_letter_comes_again(url: str) -> None:
     opened(url).add([letter(1)])
     (path,) = objects(url)
