@@ -430,7 +430,7 @@ def lifespan_that_is_called(app: App) -> None:
     def lifespan(app: App) -> Iterator[None]:
         yield
 
-    App("shop", lifespan=lifespan(app))  # type: ignore[arg-type]
+    App("shop", lifespan=lifespan(app))
 
 
 @mistake("lifespan=lifespan must take one argument, the app.")

@@ -282,6 +282,6 @@ def test_records_whose_group_reports_nothing_count_as_processed_when_it_has_comm
     states = {CaseState.RESOLVED: 2, CaseState.REPLAYING: 1}
     index = SimpleNamespace(succeeded=lambda _: 0, failed_again=lambda _: 0, results=lambda _: states)
     desk = cast(Any, SimpleNamespace(refresh=lambda: None, index=index))
-    fact = RunFact("run-1", "t.dlq", "me", 0, "done", 0, total=3, chunks=1, sent=3)
+    fact = RunFact(run="run-1", topic="t.dlq", by="me", at_ms=0, status="done", updated_ms=0, total=3, chunks=1, sent=3)
     assert dlq_replay._print_result(desk, fact, [], wait=True, json_=False) == 0
     assert "So far 2 processed, 0 failed again, 1 under way." in capsys.readouterr().out

@@ -63,7 +63,9 @@ class App(Router):
         self, name: str, *, lifespan: LifespanFunction | None = None, **settings: Mapping[str, Any] | str
     ) -> None:
         if not isinstance(name, str):  # mypy cannot see those who do not use it
-            raise ConfigError(f'App takes a name, which groups and topics begin with, as in App("payments"); got {name!r}.')
+            raise ConfigError(
+                f'App takes a name, which groups and topics begin with, as in App("payments"); got {name!r}.'
+            )
         if lifespan is not None:
             check_lifespan(lifespan)
         super().__init__()
@@ -89,7 +91,8 @@ class App(Router):
         """
         if not callable(function):
             raise ConfigError(
-                f"@app.middleware is written without brackets, above a generator that yields once; {function!r} is not callable."
+                "@app.middleware is written without brackets, above a generator that yields once;"
+                f" {function!r} is not callable."
             )
         self._middleware.append(inspect_provider(function, "middleware"))
         return function

@@ -248,7 +248,7 @@ def _wait_for_results(desk: Desk, fact: RunFact, stopped: Callable[[], bool]) ->
 def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, json_: bool) -> int:
     desk.refresh()
     states, failed = desk.index.results(fact.run), desk.index.failed_again(fact.run)
-    # Also those that their group has committed past: of other programs, and of ours that have not noticed the desk's topic.
+    # Groups of other programs report nothing, and ours nothing before they have noticed the desk's topic.
     succeeded = max(desk.index.succeeded(fact.run), states.get(CaseState.RESOLVED, 0))
     waiting = states.get(CaseState.REPLAYING, 0)
     if json_:

@@ -255,8 +255,8 @@ def _parameters(function: Any, code: Any, where: str, namespace: Mapping[str, An
         raise ConfigError(f"{where} has no readable signature ({error}); wrap it in a function") from error
     if any(p.kind in _VARIADIC for p in found):
         raise ConfigError(
-            f"{where} takes *args or **kwargs; declare its parameters one by one, with annotations. If it is the function"
-            " inside a decorator, put @functools.wraps(…) above it"
+            f"{where} takes *args or **kwargs; declare its parameters one by one, with annotations. If it is the"
+            " function inside a decorator, put @functools.wraps(…) above it"
         )
     wanted = [p for p in found if not (p.kind is p.KEYWORD_ONLY and p.default is not p.empty)]
     unresolved = {p.name: p.annotation for p in wanted if isinstance(p.annotation, str)}
