@@ -12,6 +12,8 @@ PROMTOOL = $(if $(shell command -v promtool),,and not promtool)
 CHROMIUM = $(if $(shell command -v chromium chromium-browser),,and not chromium)
 # The official schema of AsyncAPI documents is an npm package, fetched once into the cache.
 NPM = $(if $(shell command -v npm),,and not npm)
+# Types are checked with mypy; with pyright, too, where it is (CONTRIBUTING).
+PYRIGHT = $(if $(shell command -v pyright basedpyright),,and not pyright)
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
 # The tests start hundreds of processes; none of them compiles everything again.
@@ -56,12 +58,12 @@ examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQ
 	$(BIN)/python -m examples $(EXAMPLES)
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus $(PROMTOOL) $(CHROMIUM) $(NPM)" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus $(PROMTOOL) $(CHROMIUM) $(NPM) $(PYRIGHT)" $(PYTEST_ARGS)
 	$(BIN)/pytest $(TIMING) -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: export THOROUGH_TESTS := 1
 test-full: needs setup kafka check ## the long tests and the examples, too; properties with more examples
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks $(PROMTOOL) $(CHROMIUM) $(NPM)" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks $(PROMTOOL) $(CHROMIUM) $(NPM) $(PYRIGHT)" $(PYTEST_ARGS)
 	$(BIN)/pytest $(TIMING) -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples
 

@@ -43,7 +43,7 @@ async def lifespan(_: App) -> AsyncIterator[Resources]:
     """Entered once, on the event loop of the handlers, before the first record; left after the last."""
     database = os.environ.get("DATABASE_URL", "postgresql://localhost/invoices")
     gateway = os.environ.get("GATEWAY_URL", "http://localhost:9000")
-    pool = AsyncConnectionPool(database, min_size=1, max_size=8, timeout=5, open=False)
+    pool: AsyncConnectionPool = AsyncConnectionPool(database, min_size=1, max_size=8, timeout=5, open=False)
     async with pool, httpx.AsyncClient(base_url=gateway, timeout=5) as client:
         yield Resources(pool, client)
     tell("lifespan_left", pool_closed=pool.closed, gateway_closed=client.is_closed)

@@ -161,7 +161,8 @@ def reconcile(stage: Stage, account: Account, database: str, sentry: Path, gatew
     for letter in letters.values():
         identity = names.get(letter.value or b"", f"letter about offset {letter.offset}")
         account.note(f"dead-lettered {letter.error_code}", [identity])
-    reported = [json.loads(line)["tags"] for line in sentry.read_text().splitlines()] if sentry.exists() else []
+    lines = sentry.read_text().splitlines() if sentry.exists() else []
+    reported: list[dict[str, str]] = [json.loads(line)["tags"] for line in lines]
     for tags in reported:
         place, _, offset = tags["record"].rpartition(" ")
         topic, _, partition = place.rstrip("]").rpartition("[")

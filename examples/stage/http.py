@@ -34,11 +34,11 @@ class HttpServer:
 
             do_POST = do_GET  # noqa: N815 - the name that the standard library calls
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the standard library
                 """The account tells what happened."""
 
         class Server(ThreadingHTTPServer):
-            def handle_error(self, *_: object) -> None:
+            def handle_error(self, request: object, client_address: object) -> None:
                 """The client closed the connection or was killed, which is expected here."""
 
         self._server = Server(("127.0.0.1", 0), Handler)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 
 import msgspec
 
@@ -52,10 +52,10 @@ class Person(msgspec.Struct, frozen=True):
         return self.id, self.name, _measure(self.height), _measure(self.mass), birth_year, self.edited
 
 
-_COLUMNS = ("id", "name", "height_cm", "mass_kg", "birth_year", "edited", "updated_at")
+_COLUMNS: tuple[str, ...] = ("id", "name", "height_cm", "mass_kg", "birth_year", "edited", "updated_at")
 
 
-def _statement(row: Row) -> tuple[str, tuple[Any, ...]]:
+def _statement(row: Row) -> tuple[LiteralString, tuple[Any, ...]]:
     """A version that is repeated, or a letter that is replayed late, changes nothing."""
     columns = dict(zip(_COLUMNS, (*row, datetime.now(UTC)), strict=True))
     return upsert("people", columns, key="id", update=_COLUMNS[1:], newer="edited")
@@ -66,8 +66,9 @@ def upsert_into(database: Database) -> Upsert:
 
     def upsert_rows(rows: Sequence[Row]) -> None:
         statements = [_statement(row) for row in rows]
+        texts: set[LiteralString] = {text for text, _ in statements}  # the same for all
         with database.transaction() as connection, connection.cursor() as cursor:
-            for text in dict.fromkeys(text for text, _ in statements):  # the same for all
+            for text in texts:
                 cursor.executemany(text, [values for _, values in statements])
 
     return upsert_rows

@@ -16,7 +16,18 @@ from typing import Annotated, Any
 
 import pytest
 
-from keepfast import App, BatchContext, Context, DeadLettered, LifecycleError, Pattern, Provide, RetryPolicy
+from keepfast import (
+    App,
+    BatchContext,
+    Context,
+    DeadLettered,
+    Halted,
+    LifecycleError,
+    Pattern,
+    Provide,
+    RetryPolicy,
+    Router,
+)
 from keepfast.app.assembly import specs_of
 from keepfast.core.errors import ConfigError
 from keepfast.core.retry_topics import RetryTopics
@@ -132,7 +143,10 @@ def context_of_a_batch_for_one_record(app: App) -> None:
     def charge(order: dict[str, Any], ctx: BatchContext) -> None: ...
 
 
-@mistake("handler charge() takes *args or **kwargs; declare its parameters one by one, with annotations")
+@mistake(
+    "handler charge() takes *args or **kwargs; declare its parameters one by one, with annotations. If it is the "
+    "function inside a decorator, put @functools.wraps(…) above it"
+)
 def handler_with_variable_arguments(app: App) -> None:
     @app.consumer("t")
     def charge(*args: Any) -> None: ...
@@ -172,6 +186,14 @@ def regex_as_the_name_of_a_topic(app: App) -> None:
 )
 def pattern_that_is_no_regex(app: App) -> None:
     app.consumer(Pattern("audit.("))(work)
+
+
+@mistake(
+    "For all topics whose names match a regular expression, write "
+    '@app.consumer(Pattern(r"audit.*")), with the Pattern of keepfast.'
+)
+def regex_that_is_compiled(app: App) -> None:
+    app.consumer(re.compile("audit.*"))(work)  # type: ignore[arg-type]
 
 
 @mistake(
@@ -291,6 +313,11 @@ def app_that_is_included(app: App) -> None:
     app.include(App("other"))
 
 
+@mistake("app.include takes a Router, as in router = Router(); got <class 'keepfast.app.router.Router'>.")
+def router_without_brackets(app: App) -> None:
+    app.include(Router)  # type: ignore[arg-type]
+
+
 @mistake("RetryPolicy has no option max_retires. Did you mean max_retries?")
 def policy_with_a_typo(app: App) -> None:
     app.consumer("t", retry=RetryPolicy(max_retires=3))(work)  # type: ignore[call-arg]
@@ -331,6 +358,11 @@ def brokers_as_a_url(app: App) -> None:
 def middleware_without_yield(app: App) -> None:
     @app.middleware  # type: ignore[type-var]
     def log(ctx: Context) -> None: ...
+
+
+@mistake("@app.middleware is written without brackets, above a generator that yields once; 'http' is not callable.")
+def middleware_with_brackets(app: App) -> None:
+    app.middleware("http")  # type: ignore[type-var]
 
 
 @mistake(
@@ -392,6 +424,15 @@ def lifespan_without_its_decorator(_: App) -> None:
     App("shop", lifespan=lifespan)  # type: ignore[arg-type]
 
 
+@mistake("lifespan=… is a context manager already; pass the function that returns it, without ().")
+def lifespan_that_is_called(app: App) -> None:
+    @contextmanager
+    def lifespan(app: App) -> Iterator[None]:
+        yield
+
+    App("shop", lifespan=lifespan(app))
+
+
 @mistake("lifespan=lifespan must take one argument, the app.")
 def lifespan_without_argument(_: App) -> None:
     @contextmanager
@@ -408,6 +449,15 @@ def hook_without_argument(app: App) -> None:
 
 
 @mistake(
+    "The hook report takes Halted, and is called with DeadLettered; annotate event with DeadLettered, or write "
+    "@app.on(Halted)."
+)
+def hook_that_takes_another_event(app: App) -> None:
+    @app.on(DeadLettered)
+    def report(event: Halted) -> None: ...
+
+
+@mistake(
     "@app.on takes types of events, such as @app.on(DeadLettered, Halted); got <class 'ValueError'>. They"
     " are imported from keepfast."
 )
@@ -416,6 +466,11 @@ def hook_on_what_is_no_event(app: App) -> None:
 
 
 # -- apps
+
+
+@mistake('App takes a name, which groups and topics begin with, as in App("payments"); got None.')
+def app_without_a_name(_: App) -> None:
+    App(None)  # type: ignore[arg-type]
 
 
 @mistake("App 'shop' has no consumers; decorate a function with @app.consumer(\"topic\").")

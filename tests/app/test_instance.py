@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -168,3 +170,34 @@ def test_a_start_that_is_cancelled_gives_up_the_attempt_to_connect() -> None:
     with pytest.raises(SourceError):
         admin.check(10_000.0, lambda: next(asked))
     assert list(asked) == []
+
+
+PROGRAM = """
+import threading
+from keepfast import App, DeadLettered
+from keepfast.testing import EmbeddedBroker
+
+with EmbeddedBroker() as broker:
+    broker.create_topic("shop.order.v1")
+    broker.create_topic("shop.order.dlq")
+    app, done = App("shop", kafka={"brokers": broker.bootstrap}), threading.Event()
+
+    @app.consumer("shop.order.v1")
+    def charge(order: dict[str, str]) -> None:
+        raise ValueError("no stock")
+
+    @app.on(DeadLettered)
+    def report(event: DeadLettered) -> None:
+        done.set()
+
+    with app:
+        app.send("shop.order.v1", {"id": "a"}).result(60)
+        assert done.wait(60)
+"""
+
+
+def test_a_program_without_logging_of_its_own_prints_what_was_dead_lettered() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120)
+    [line] = done.stderr.splitlines()
+    assert line.startswith("dead_lettering ")
+    assert 'error_message="no stock" at=' in line

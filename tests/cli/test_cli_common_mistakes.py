@@ -92,10 +92,14 @@ def test_on_the_embedded_broker_what_is_missing_names_the_command_that_creates_i
     with EmbeddedBroker() as embedded:
         sent = printed(project, "send", "orders.payment.v1", "{}", "--brokers", embedded.bootstrap)
         ran = printed(project, "run", "app:app", "--brokers", embedded.bootstrap, KAFKA_BROKERS="127.0.0.1:1")
+        embedded.create_topic("orders.payment.v1")
+        without_letters = printed(project, "run", "app:app", "--brokers", embedded.bootstrap)
     for code, text in (sent, ran):
         assert code == 3, text
         assert "`keepfast broker --embedded --topic " in text
         assert "`keepfast dev` creates the topics" in text
+    code, text = without_letters
+    assert (code, "Create it: keepfast broker --embedded --topic orders.payment.dlq" in text) == (3, True), text
 
 
 def test_a_topic_that_is_spelled_in_another_way(

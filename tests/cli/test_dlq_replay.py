@@ -9,10 +9,14 @@ import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from keepfast.cli import dlq_replay
+from keepfast.desk.cases import CaseState
+from keepfast.desk.facts import RunFact
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -272,3 +276,14 @@ def age(place: Place, run: str) -> None:
     place.client.produce(
         place.desk, [NewRecord(json.dumps({**old, "at": 1, "updated": 1}).encode(), f"run/{run}".encode())]
     )
+
+
+def test_records_whose_group_reports_nothing_count_as_processed_when_it_has_committed_past_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    states = {CaseState.RESOLVED: 2, CaseState.REPLAYING: 1}
+    index = SimpleNamespace(succeeded=lambda _: 0, failed_again=lambda _: 0, results=lambda _: states)
+    desk = cast(Any, SimpleNamespace(refresh=lambda: None, index=index))
+    fact = RunFact(run="run-1", topic="t.dlq", by="me", at_ms=0, status="done", updated_ms=0, total=3, chunks=1, sent=3)
+    assert dlq_replay._print_result(desk, fact, [], wait=True, json_=False) == 0
+    assert "So far 2 processed, 0 failed again, 1 under way." in capsys.readouterr().out

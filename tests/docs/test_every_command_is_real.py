@@ -28,6 +28,7 @@ NOT_OURS = {
     "pre-commit",
     "promtool",
     "pytest",
+    "uvicorn",
 }
 """Commands that readers have from elsewhere."""
 FOREIGN = {

@@ -855,6 +855,25 @@ def test_a_decorator_with_functools_wraps_works(is_async: bool) -> None:
     assert seen == [{"n": 1}, "session", 0, Pool, "closed", 0]
 
 
+def test_a_plain_function_inside_a_coroutine_function_is_awaited() -> None:
+    seen: list[object] = []
+
+    def limited(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0)
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @limited
+    def handle(value: bytes, ctx: Context) -> None:
+        seen.append((value, ctx.offset))
+
+    assert walked(handler_of(handle)).done == 1
+    assert seen == [(b"1", 0)]
+
+
 def wrapped(function: Callable[..., Any], call: Callable[[Any], Any] = lambda result: result) -> Callable[..., Any]:
     """By a plain function, as a decorator for plain functions does it."""
 

@@ -62,6 +62,10 @@ class App(Router):
     def __init__(
         self, name: str, *, lifespan: LifespanFunction | None = None, **settings: Mapping[str, Any] | str
     ) -> None:
+        if not isinstance(name, str):  # mypy cannot see those who do not use it
+            raise ConfigError(
+                f'App takes a name, which groups and topics begin with, as in App("payments"); got {name!r}.'
+            )
         if lifespan is not None:
             check_lifespan(lifespan)
         super().__init__()
@@ -85,6 +89,11 @@ class App(Router):
         The record is finished after it has ended, and an exception from it fails the attempt as one of the handler
         does. Raises ConfigError for a function that does not yield.
         """
+        if not callable(function):
+            raise ConfigError(
+                "@app.middleware is written without brackets, above a generator that yields once;"
+                f" {function!r} is not callable."
+            )
         self._middleware.append(inspect_provider(function, "middleware"))
         return function
 
@@ -95,6 +104,8 @@ class App(Router):
         """
         if isinstance(router, App):
             raise ConfigError(f"app.include takes a Router; App {router.name!r} is an app of its own.")
+        if not isinstance(router, Router):
+            raise ConfigError(f"app.include takes a Router, as in router = Router(); got {router!r}.")
         router.hand_over(self._add)
 
     @overload

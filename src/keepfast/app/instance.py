@@ -30,7 +30,7 @@ from keepfast.http.local_app import AppServer, LocalApp
 from keepfast.http.pages import Pages
 from keepfast.http.server import without_server
 from keepfast.settings import Settings
-from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.logs import get_logger, show_warnings
 from keepfast.wiring.assembly import Assembly, event_loop_thread
 from keepfast.wiring.consumers import ConsumerSpec
 
@@ -228,6 +228,7 @@ class AppInstance:
         """What is wrong in the code is reported before anything is served, opened or connected. Raises ConfigError."""
         resources = None if self._lifespan is None else LATER
         specs_of(self._consumers, self._settings, resources, inboxes=self.inboxes, schemas=self.schemas)
+        show_warnings()
 
     def _open(self) -> Assembly:
         """From nothing to an assembly that can be started. If that fails or is given up, nothing of it is left."""

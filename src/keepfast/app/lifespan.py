@@ -32,6 +32,8 @@ CANCEL_S = 0.5
 
 def check_lifespan(function: Any) -> None:
     """Raises ConfigError for what cannot be one."""
+    if isinstance(function, AbstractContextManager | AbstractAsyncContextManager):
+        raise ConfigError("lifespan=… is a context manager already; pass the function that returns it, without ().")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         decorator = "asynccontextmanager" if inspect.isasyncgenfunction(function) else "contextmanager"
         raise ConfigError(f"lifespan={_named(function)} is a generator function; decorate it with @{decorator}.")

@@ -122,10 +122,15 @@ def _pattern(given: Sequence[object]) -> Pattern | None:
     return found[0] if found else None
 
 
-def _topics(given: Sequence[str | Mapping[str, Any]]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+def _topics(given: Sequence[object]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     """The names, and the type of each where they have one. Raises ConfigError."""
     models = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else {}
     names = tuple(topic for topic in models or given if isinstance(topic, str))
+    if compiled := [one for one in given if isinstance(one, re.Pattern)]:
+        raise ConfigError(
+            f"For all topics whose names match a regular expression, write"
+            f' @app.consumer(Pattern(r"{compiled[0].pattern}")), with the Pattern of keepfast.'
+        )
     if len(names) < len(models or given):
         raise ConfigError(
             "@app.consumer takes the names of topics, one by one, in brackets of its own:"

@@ -230,10 +230,12 @@ class _Document:
         """Classes of one name in several modules are numbered, with all that they refer to."""
         if annotation in (bytes, str):
             return {"type": "string"}
-        for suffix in _suffixes():
-            found, named = _described(annotation, suffix)
-            if all(self.schemas.get(name, one) == one for name, one in named.items()):
-                break
+        described = (_described(annotation, suffix) for suffix in _suffixes())
+        found, named = next(
+            (found, named)
+            for found, named in described
+            if all(self.schemas.get(name, one) == one for name, one in named.items())
+        )
         self.schemas |= named
         return found
 

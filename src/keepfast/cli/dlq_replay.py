@@ -247,8 +247,10 @@ def _wait_for_results(desk: Desk, fact: RunFact, stopped: Callable[[], bool]) ->
 
 def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, json_: bool) -> int:
     desk.refresh()
-    succeeded, failed = desk.index.succeeded(fact.run), desk.index.failed_again(fact.run)
-    waiting = desk.index.results(fact.run).get(CaseState.REPLAYING, 0)
+    states, failed = desk.index.results(fact.run), desk.index.failed_again(fact.run)
+    # Groups of other programs report nothing, and ours nothing before they have noticed the desk's topic.
+    succeeded = max(desk.index.succeeded(fact.run), states.get(CaseState.RESOLVED, 0))
+    waiting = states.get(CaseState.REPLAYING, 0)
     if json_:
         click.echo(json.dumps(view.run_fields(fact, succeeded, failed)))
     elif fact.status == "done":

@@ -51,7 +51,7 @@ class HandlerShape:
     name: str
     """The handler's own name, for group names, logs and letters."""
     is_async: bool
-    """It is a coroutine function, or a decorator's plain function around one."""
+    """It is a coroutine function, or a decorator's function around one."""
     value: str
     """The name of the parameter that takes the decoded value."""
     annotation: Any
@@ -125,7 +125,7 @@ def inspect_handler(
         )
     return HandlerShape(
         name=name,
-        is_async=inspect.iscoroutinefunction(inspect.unwrap(code)),
+        is_async=any(map(inspect.iscoroutinefunction, (code, inspect.unwrap(code)))),
         value=value.name,
         annotation=next(p.annotation for p in found if p.name == value.name),
         context=context.name if context else None,
@@ -254,7 +254,10 @@ def _parameters(function: Any, code: Any, where: str, namespace: Mapping[str, An
     except (TypeError, ValueError, NameError) as error:
         raise ConfigError(f"{where} has no readable signature ({error}); wrap it in a function") from error
     if any(p.kind in _VARIADIC for p in found):
-        raise ConfigError(f"{where} takes *args or **kwargs; declare its parameters one by one, with annotations")
+        raise ConfigError(
+            f"{where} takes *args or **kwargs; declare its parameters one by one, with annotations. If it is the"
+            " function inside a decorator, put @functools.wraps(…) above it"
+        )
     wanted = [p for p in found if not (p.kind is p.KEYWORD_ONLY and p.default is not p.empty)]
     unresolved = {p.name: p.annotation for p in wanted if isinstance(p.annotation, str)}
     if not unresolved:

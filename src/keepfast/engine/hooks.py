@@ -23,6 +23,7 @@ from keepfast.core.events import (
     RunFinished,
     Spooled,
 )
+from keepfast.decode.annotation import members_of
 from keepfast.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -63,8 +64,27 @@ def hook_of(function: Callable[..., Any], types: Sequence[type[Event]]) -> Hook:
         raise ConfigError(
             f"The hook {short} cannot be called with one event ({error}); write def {short}(event)."
         ) from None
+    _check_annotation(function, name, types)
     wants = frozenset(one for base in types for one in _expanded(base))
     return Hook(function, wants, any(map(inspect.iscoroutinefunction, forms)), name)
+
+
+def _check_annotation(function: Callable[..., Any], name: str, types: Sequence[type[Event]]) -> None:
+    """Raises ConfigError if the event is annotated with other types than it is called with."""
+    try:
+        event = next(iter(inspect.signature(function, eval_str=True).parameters.values()))
+    except (NameError, TypeError, AttributeError):
+        return  # names that are there for type checkers only
+    takes = members_of(event.annotation)
+    if not all(isinstance(one, type) and issubclass(one, Event) for one in takes):
+        return
+    for base in types:
+        if not any(issubclass(one, tuple(takes)) for one in _expanded(base)):
+            short, taken = name.rpartition(".")[2], " | ".join(one.__name__ for one in takes)
+            raise ConfigError(
+                f"The hook {short} takes {taken}, and is called with {base.__name__}; annotate {event.name} with"
+                f" {base.__name__}, or write @app.on({taken.replace(' | ', ', ')})."
+            )
 
 
 def check_event_types(types: Sequence[object]) -> None:

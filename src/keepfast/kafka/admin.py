@@ -395,7 +395,8 @@ class KafkaAdmin:
         hint = "Check the address (KAFKA_BROKERS), and that the broker runs and can be reached from here."
         if all(_LOCAL.match(address) for address in addresses.split(",")):
             hint = (
-                "Check the address (KAFKA_BROKERS), and that a broker runs there; `keepfast dev` starts one of its own."
+                "Check the address (KAFKA_BROKERS), and that a broker runs there; `keepfast dev` starts one of its own,"
+                " `keepfast broker --embedded` one for other programs."
             )
         if error.code in _SILENT and "refused" not in str(
             error

@@ -3,8 +3,9 @@
     log = get_logger("keepfast.engine")
     log.info("partition_assigned", topic="orders", partition=3)
 
-As a library, keepfast only has a NullHandler on the logger `keepfast`; the user's handlers get the records. Only
-`configure`, which the CLI calls, adds an output. Fields are made safe (`clean.py`) before a record exists, so that no
+As a library, keepfast adds no output; the user's handlers get the records. Until an app starts, a NullHandler on the
+logger `keepfast` keeps Python from printing warnings where there is no handler at all. Only `configure`, which the CLI
+calls, adds an output. Fields are made safe (`clean.py`) before a record exists, so that no
 handler can print a payload. Structured handlers can use `record.event` and `record.fields`.
 """
 
@@ -37,7 +38,8 @@ _LIKE_A_FIELD = re.compile(r"[\"=\\]")
 _BARE_VALUE = re.compile(r"[^\s\"'=\\{}\[\]]+")
 _COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
 
-logging.getLogger(ROOT).addHandler(logging.NullHandler())
+_SILENT = logging.NullHandler()
+logging.getLogger(ROOT).addHandler(_SILENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +380,13 @@ def configure(
     more: dict[str, Clean] = {} if process is None else {"process": process}
     output.setFormatter(JsonFormatter(more=more) if as_json else ConsoleFormatter(colour=colour, more=more))
     root.addHandler(output)
+
+
+def show_warnings() -> None:
+    """For an app that starts: where no logging is set up, Python prints warnings and errors to standard error, so that
+    a dead letter is not silent.
+    """
+    logging.getLogger(ROOT).removeHandler(_SILENT)
 
 
 def report_suppressed() -> None:

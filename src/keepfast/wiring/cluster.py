@@ -210,6 +210,11 @@ def _missing(topic: str, there: Iterable[str]) -> str:
     )
 
 
+def _by_hand(admin: KafkaAdmin, topic: str, command: str) -> str:
+    """How to create a topic that could not be created: no admin client can do it on the embedded broker."""
+    return f" Create it: {f'keepfast broker --embedded --topic {topic}' if admin.embedded else command}"
+
+
 def create_command(topic: str, partitions: int = 4, *, letters: bool = False, largest: str = "") -> str:
     """The command that creates a topic, or a dead-letter topic; `largest`: for letters up to this size."""
     config = " --config retention.ms=-1" if letters else ""
@@ -229,7 +234,8 @@ def _letter_topic(
         return found.partitions
     partitions = max(fact.partitions for topic in sources if (fact := facts[topic]) is not None)
     config = letter_topic_config(admin, sources)
-    by_hand = f" Create it: {create_command(letter, partitions, letters=True, largest=config.get(MAX_BYTES, ''))}"
+    command = create_command(letter, partitions, letters=True, largest=config.get(MAX_BYTES, ""))
+    by_hand = _by_hand(admin, letter, command)
     if not all(own.dead_letter.create_topic for own in users):
         raise StartError(f"The dead-letter topic {letter} does not exist and dead_letter.create_topic is off.{by_hand}")
     try:
@@ -323,10 +329,8 @@ class RetryTopicsCheck:
         topic, partitions = wanted.topic, self._partitions(wanted.source)
         config = {"cleanup.policy": "delete", "retention.ms": str(wanted.retention_ms), **self._room(wanted.source)}
         settings = "".join(f" --config {name}={value}" for name, value in config.items())
-        by_hand = (
-            f" Create it: kafka-topics.sh --create --topic {topic} --partitions {partitions}{settings}"
-            " --bootstrap-server …"
-        )
+        command = f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{settings} --bootstrap-server …"
+        by_hand = _by_hand(self._admin, topic, command)
         if not wanted.own.retry_topics.create_topics:
             self._problems.append(
                 f"The retry topic {topic} does not exist and retry_topics.create_topics is off.{by_hand}"

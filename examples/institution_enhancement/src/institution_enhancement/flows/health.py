@@ -20,7 +20,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"running\n" if healthy else b"not running\n")
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the standard library
         """Probes are not logged."""
 
 
