@@ -271,6 +271,14 @@ class Partition:
         """Their transaction is committed."""
         self.output_bytes -= sum(output.size for output in outputs)
 
+    def add_failed(self, failed_record: FailedRecord) -> None:
+        """It holds its lane from now on."""
+        self.failed_records.add(failed_record)
+
+    def drop_failed(self, failed_record: FailedRecord) -> None:
+        """Nothing more is done about it here: the next owner reads it again."""
+        self.failed_records.discard(failed_record)
+
     def finish_failed(self, failed_record: FailedRecord) -> None:
         self.failed_records.discard(failed_record)
         if self.replays is None or not self.replays.holds_back(failed_record):

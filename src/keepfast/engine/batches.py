@@ -302,6 +302,6 @@ class Batches:
                 rest.append(part)
                 continue
             for failed_record in self._lanes.extract(part, at, begun_at):
-                failed_record.partition.failed_records.add(failed_record)
+                failed_record.partition.add_failed(failed_record)
                 self._failures.failed(failed_record, bad[part, failed_record.seq], now)
         self._lanes.put_back(rest)

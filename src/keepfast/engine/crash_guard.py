@@ -303,7 +303,7 @@ class Probation:
     def _dead_letter(self, run: Run, now: float) -> None:
         self._guards.returned(run, now)  # it never starts: if it is the probe, another one is needed
         failed_record = run.failed_record or self._lanes.split(_first(run), now)
-        failed_record.partition.failed_records.add(failed_record)
+        failed_record.partition.add_failed(failed_record)
         self._failures.crashed(failed_record, _starts(run), now)
 
     def _may_start(self, run: Run, now: float) -> bool:

@@ -324,7 +324,7 @@ class Failures:
         for failed_record in dropped:
             failed_record.dropped = True
             self.forwarder.drop(failed_record)
-        partition.failed_records.clear()
+            partition.drop_failed(failed_record)
         self.release_dropped(len(dropped))
         return dropped
 

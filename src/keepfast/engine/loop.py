@@ -129,7 +129,7 @@ def log_client_error(consumer: str, error: SourceError, now: float) -> None:
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
 
-REPLY_TIMEOUT_S, LATE_S, LATE_ANSWER_S = 100e-6, 5e-3, 1e-3
+REPLY_POLL_S, LATE_S, LATE_REPLY_POLL_S = 100e-6, 5e-3, 1e-3
 """How often the client is polled for the answer to a commit, and from when on how often if it is late, where the loop
 cannot wait in the client: because results may come, or because the client has records for which there is no room.
 """
@@ -253,7 +253,7 @@ class Loop:
         """How long to wait for results."""
         committer, busy = self.committer, bool(self.in_flight or self.failures.settling or self.outcomes.busy)
         if committer.under_way and committer.each == busy and (busy or not self.intake.has_room):
-            return REPLY_TIMEOUT_S if committer.waited(now) < LATE_S else LATE_ANSWER_S
+            return REPLY_POLL_S if committer.waited(now) < LATE_S else LATE_REPLY_POLL_S
         if self.intake.has_backlog or not busy:
             return 0.0
         return min(BUSY_S, self.failures.next_in(now), committer.due_in(now))
@@ -387,7 +387,7 @@ class Loop:
         if failure is not None and not partition.closing and DRAIN not in self.holds:
             took_s = run.failed_s
             failed_record = self.lanes.split(run, run.begun_at)
-            partition.failed_records.add(failed_record)
+            partition.add_failed(failed_record)
             self.failures.failed(failed_record, failure, now, took_s)
         else:
             self.lanes.give_back(run)

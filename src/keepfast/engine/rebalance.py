@@ -97,7 +97,7 @@ class Handover:
     def drop(self, failed_record: FailedRecord) -> None:
         """Unfinished, and no longer owned: the next owner of the partition starts it again."""
         failed_record.dropped = True
-        failed_record.partition.failed_records.discard(failed_record)
+        failed_record.partition.drop_failed(failed_record)
         self._lanes.release(failed_record)
 
     def commit_now(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> tuple[TopicPartition, ...]:

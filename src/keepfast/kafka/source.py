@@ -294,11 +294,11 @@ class KafkaSource(ListeningSource, OffsetQueries):
         """As the client's `poll`, without a pause while the answer to the commit may come soon."""
         poll, requests, until = self._open.poll, self._requests, time.monotonic() + POLL_FOR_ANSWER_S
         while requests.under_way is not None:
+            if time.monotonic() >= until:
+                return poll(timeout_s)
             message = poll(0)
             if message is not None:
                 return message
-            if time.monotonic() >= until:
-                return poll(timeout_s) if requests.under_way is not None else None
         return None
 
     def sweep(self, limit: int) -> list[Message]:
