@@ -7,9 +7,10 @@ from confluent_kafka import TopicPartition as ClientPlace
 
 from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import TopicPartition
-from keepfast.kafka.commits import MAX_ROUND_S, ROUNDS_POLLED, ROUNDS_WAITED, TRIAL_ROUNDS, AnswerWait, Requests
+from keepfast.kafka.commits import MAX_ROUND_S, MAX_ROUNDS, MIN_ROUNDS, TRIAL_ROUNDS, AnswerWait, Requests
 
 WAITED_S, POLLED_S = 600e-6, 500e-6
+TRIAL = 2 * TRIAL_ROUNDS
 
 
 class Rounds:
@@ -32,27 +33,36 @@ class Rounds:
 
 def test_polling_is_kept_where_it_is_faster() -> None:
     rounds = Rounds(AnswerWait())
-    trial = rounds.run(2 * TRIAL_ROUNDS)
-    assert trial == [False] * TRIAL_ROUNDS + [True] * TRIAL_ROUNDS
-    assert all(rounds.run(ROUNDS_POLLED))
+    trial = rounds.run(TRIAL)
+    assert sum(trial) == TRIAL_ROUNDS
+    rounds.run(1)
+    assert all(rounds.run(MIN_ROUNDS - 1))
 
 
 @pytest.mark.parametrize("polled_s", [WAITED_S * 0.97, WAITED_S, WAITED_S * 3], ids=["hardly", "as fast", "slower"])
 def test_a_processor_is_not_taken_for_little_or_nothing(polled_s: float) -> None:
     rounds = Rounds(AnswerWait(), polled_s=polled_s)
-    assert any(rounds.run(2 * TRIAL_ROUNDS))
+    assert any(rounds.run(TRIAL))
+    assert sum(rounds.run(20 * MAX_ROUNDS)) < 0.02 * 20 * MAX_ROUNDS, "trials get rare"
+
+
+def test_a_machine_that_becomes_faster_meanwhile_favours_neither() -> None:
+    rounds = Rounds(AnswerWait(), polled_s=WAITED_S)
+    for _ in range(TRIAL):
+        rounds.run(1)
+        rounds.times_s = {way: 0.998 * time_s for way, time_s in rounds.times_s.items()}
     rounds.run(1)
-    assert not any(rounds.run(ROUNDS_WAITED - 1))
+    assert not any(rounds.run(MIN_ROUNDS))
 
 
 def test_it_is_tried_again_after_a_while() -> None:
     rounds = Rounds(AnswerWait())
-    rounds.run(2 * TRIAL_ROUNDS + ROUNDS_POLLED)
+    rounds.run(TRIAL + MIN_ROUNDS)
     rounds.times_s[True] = WAITED_S * 2  # others need the processor from now on
-    rounds.run(2 * TRIAL_ROUNDS + 1)
-    assert not any(rounds.run(ROUNDS_WAITED - 1))
+    rounds.run(TRIAL + 1)
+    assert not any(rounds.run(MIN_ROUNDS - 1))
     rounds.times_s[True] = POLLED_S
-    rounds.run(2 * TRIAL_ROUNDS + 1)
+    rounds.run(TRIAL + 1)
     assert all(rounds.run(100))
 
 

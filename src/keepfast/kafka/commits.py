@@ -21,8 +21,10 @@ PARTLY_S = 0.1
 """How long the rest of a request may take once some of it is held: offsets may be held that an earlier request stored.
 """
 
-TRIAL_ROUNDS, ROUNDS_POLLED, ROUNDS_WAITED = 32, 2_000, 20_000
-"""Rounds in which each way to wait for an answer is tried, and for how many the result holds, by which way it was."""
+TRIAL_ROUNDS, TURN_ROUNDS = 32, 8
+"""Rounds in which each way to wait for an answer is tried, by turns of so many, so that both meet the same machine."""
+MIN_ROUNDS, MAX_ROUNDS = 500, 8_000
+"""Rounds until the next trial: the first number after a result that is new, twice as many after each that is not."""
 MIN_GAIN = 0.95
 """Polling needs a processor, so it must take at most this part of the time that waiting takes."""
 MAX_ROUND_S = 0.005
@@ -39,13 +41,14 @@ class AnswerWait:
     would have to pay for the polling alone.
     """
 
-    __slots__ = ("_left", "_polls", "_rounds", "_sent_at", "_waited_s")
+    __slots__ = ("_faster", "_left", "_polls", "_rounds", "_sent_at", "_until_trial")
 
     def __init__(self) -> None:
         self._polls = False
+        self._faster = False  # whether polling was, in the last trial
+        self._until_trial = MIN_ROUNDS
         self._left = 0  # rounds until the next trial
-        self._rounds: list[float] = []  # of the trial that is under way
-        self._waited_s: float | None = None  # a round of its first half, in which the answer was waited for
+        self._rounds: tuple[list[float], list[float]] = ([], [])  # of the trial: those waited in, and those polled in
         self._sent_at: float | None = None  # the last request, of several partitions
 
     @property
@@ -60,20 +63,19 @@ class AnswerWait:
             return
         if self._left:
             self._left -= 1
-            self._polls = self._polls and self._left > 0  # a trial begins with waiting
             return
-        self._rounds.append(now - before)
-        if len(self._rounds) == TRIAL_ROUNDS:
-            self._judge(median(self._rounds))
+        waited, polled = self._rounds
+        (polled if self._polls else waited).append(now - before)
+        if len(polled) == TRIAL_ROUNDS:
+            self._judge(median(waited), median(polled))
+        elif (len(waited) + len(polled)) % TURN_ROUNDS == 0:
+            self._polls = not self._polls
 
-    def _judge(self, round_s: float) -> None:
-        self._rounds = []
-        if self._waited_s is None:
-            self._waited_s, self._polls = round_s, True
-            return
-        self._polls = round_s <= MIN_GAIN * self._waited_s
-        self._left = ROUNDS_POLLED if self._polls else ROUNDS_WAITED
-        self._waited_s = None
+    def _judge(self, waited_s: float, polled_s: float) -> None:
+        self._polls = polled_s <= MIN_GAIN * waited_s
+        same, self._faster = self._polls is self._faster, self._polls
+        self._left = self._until_trial = min(MAX_ROUNDS, 2 * self._until_trial) if same else MIN_ROUNDS
+        self._rounds = ([], [])
 
 
 @dataclass(slots=True, eq=False)
