@@ -183,7 +183,7 @@ def _tuned(setup: Setup) -> Iterator[None]:
         (topic_ids, "CHECK_INTERVAL_S", 2.0),
         (topic_ids, "CONFIRM_S", 0.5),
         (topic_ids, "FORMER_S", 5.0),
-        (loop, "LATE_ANSWER_S", 0.01),
+        (loop, "LATE_REPLY_POLL_S", 0.01),
         (loop, "BUSY_S", 0.02),
         (files, "ADOPT_EVERY_S", 2.0),
         (spool_worker, "STUCK_S", 4.0),
