@@ -245,7 +245,7 @@ class Committer:
             return not others_soon or now >= self._gathered_by(now)
         return self._pressed or self._is_time(now)
 
-    def idle(self, now: float) -> None:
+    def commit_burst(self, now: float) -> None:
         """Nothing is going on: what a burst of records has finished is committed now, not at the next interval."""
         if self._dirty and self._finished >= self._burst and not self._sent and now >= self._not_before:
             self._send(now, list(self._dirty.values()))

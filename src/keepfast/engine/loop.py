@@ -280,7 +280,7 @@ class Loop:
         elif self._walked or busy:
             self.intake.poll(now, 0.0, inline=self._walked and not busy)
         else:
-            self.committer.idle(now)
+            self.committer.commit_burst(now)
             self.intake.poll(now, self._idle_s(now))
 
     def _idle_s(self, now: float) -> float:
