@@ -40,6 +40,7 @@ class _Seen:
     breaker_at: float = -inf  # when a probe last met an outage
     storm_at: float = -inf  # when a probe last failed
     began: list[float] = field(default_factory=list)
+    blocked: tuple[float, float] = (-inf, -inf)  # from when until when its event loop last was
     by_place: dict[object, list[float]] = field(default_factory=dict)
     ended: deque[tuple[float, bool]] = field(default_factory=deque)  # when, whether it met an outage
     enough_at: float = inf  # when the breaker should have opened
@@ -78,6 +79,10 @@ class GuardRules:
             self._does_not_hammer(what, event, seen)
         if self._setup.rate is not None:
             self._in_time(what, event, seen)
+
+    def blocked(self, event: acts.Blocked) -> None:
+        """What the loop starts meanwhile begins when the block is over."""
+        self._seen(event.member).blocked = event.at, event.at + event.seconds
 
     def batch_began(self, event: acts.BatchBegan) -> None:
         seen = self._seen(event.member)
@@ -134,7 +139,9 @@ class GuardRules:
         own = seen.by_place.setdefault(event.place, [])
         if rate is not None and self._health.process_disturbed_at(event.member) < event.at - 1.5:
             last = seen.began[-1] if seen.began else -inf
-            if event.at - last < rate.min_delay_ms / 1000 - LATE_S:
+            since, until = seen.blocked
+            late = since < last <= until + LATE_S  # the last start: by so much that only the loop knows when it was
+            if not late and event.at - last < rate.min_delay_ms / 1000 - LATE_S:
                 self._blame("rate", f"{what} {event.at - last:.4f} s after the last start")
             limits = ((seen.began, rate.per_s), (own, rate.partition_per_s))
             for starts, per_s in limits:

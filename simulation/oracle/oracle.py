@@ -80,6 +80,7 @@ class Oracle:
             trace.Evicted: (self._membership.evicted,),
             acts.HandlerBegan: (starts.began, guards.began, crashes.began, sends.began, once.began),
             acts.HandlerSent: (sends.sent,),
+            acts.Blocked: (guards.blocked,),
             acts.HandlerEnded: (guards.ended, sends.ended, once.ended),
             trace.Produced: (once.produced,),
             acts.TimedOut: (guards.ended, once.timed_out),
