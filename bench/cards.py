@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from bench.card_corpus import KINDS, WRITTEN, Sample, order, samples
+from bench.card_corpus import KINDS, WRITTEN, Sample, digits, order, samples, with_check
 from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers
 
 COUNT: Final = 1_000_000
@@ -143,6 +143,31 @@ def large_values() -> Iterator[tuple[str, bytes]]:
     yield "letters as entities", ("&#x4e2d;&#1079;&#246; " * (size // 22)).encode()
     yield "letters in JSON and an escape", ("Gr\\u00f6\\u00dfe \\u4e2d " * (size // 24) + "%341").encode()
     yield "one escape", ("the order was paid " * (size // 19) + "%341").encode()
+    yield from _large_values_of_numbers(rng, size)
+
+
+def _large_values_of_numbers(rng: random.Random, size: int) -> Iterator[tuple[str, bytes]]:
+    yield "numbers of 13 digits", ",".join(digits(rng, 13) for _ in range(size // 14)).encode()
+    yield "numbers of 16 digits", b",".join(_wrong(rng) for _ in range(size // 17))
+    yield "floating-point numbers", json.dumps([rng.random() for _ in range(size // 21)]).encode()
+    yield (
+        "scientific notation",
+        b",".join(b"%b.%bE15" % (n[:1], n[1:]) for n in (_wrong(rng) for _ in range(size // 21))),
+    )
+    yield "digits behind their length", b"".join(b"\x10" + _wrong(rng) for _ in range(size // 17))
+    yield (
+        "%34 after each 20 hexadecimal digits",
+        "%34".join(rng.randbytes(10).hex() for _ in range(size // 23)).encode(),
+    )
+    for way in ("&#163{0};", "&#x3{0};", "\\u003{0}"):
+        escaped = (way.format(rng.randrange(2, 10)) for _ in range(size // len(way.format(4))))
+        yield f"{way.format(4)} for each digit", "".join(escaped).encode()
+
+
+def _wrong(rng: random.Random) -> bytes:
+    """16 digits in the range of Visa with a wrong check digit."""
+    right = with_check(rng, "4", 16)
+    return f"{right[:-1]}{(int(right[-1]) + 1) % 10}".encode()
 
 
 def milliseconds(value: bytes) -> float:

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.card_corpus import KINDS, samples, with_check
-from bench.cards import LEAST_WRITTEN, MISSED_BY_DESIGN, RANDOM, measure
+from bench.cards import LEAST_WRITTEN, MAX_MS, MISSED_BY_DESIGN, RANDOM, large_values, measure, milliseconds
 from keepfast.redact.cards import candidates, luhn
 from keepfast.redact.folding import fold, plain
 from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers, json_paths
@@ -121,6 +121,9 @@ HOSTILE = {
     "zeros behind a dot": b"4111111111111111.0" * (BIG // 18),
     "not UTF-8": b"\xff4\xc3" * (BIG // 3),
     "control bytes": b"\x104111111111111112" * (BIG // 17),
+    "scientific": b"4.111111111111112E15," * (BIG // 21),
+    "rows of escaped digits": (b"%34" * 16 + b"&") * (BIG // 49),
+    "rows of entities": (b"&#1636;" * 16 + b"x") * (BIG // 113),
     "base64": b"QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVowMTIzNDU2Nzg5" * (BIG // 48),
 }
 
@@ -138,6 +141,53 @@ def test_time_grows_with_the_size_and_no_faster(name: str) -> None:
 
     quarter = min(cost_s(value[: BIG // 4]) for _ in range(2))
     assert cost_s(value) < 10 * quarter + 0.2
+
+
+@pytest.mark.timing
+def test_1_mb_of_what_programs_write_takes_less_than_the_target() -> None:
+    """Twice the target, because other tests run beside this one; number by number, some take four times."""
+    slow = {name: taken for name, value in large_values() if (taken := milliseconds(value)) > 2 * MAX_MS}
+    assert not slow
+
+
+WRONG = b"4111111111111112"
+CARD = b"4111111111111111"
+
+
+@pytest.mark.parametrize("gap", [b",", b"\n", b"x", b" ", b"\x10", b"E15,", b'","', b".5,", b",2026-11-18,"])
+@pytest.mark.parametrize("written", [CARD, b"4111-1111-1111-1111", b"4111.1111.1111.1111", b"41111 11111111111"])
+@pytest.mark.parametrize("before", [0, 30, 2_000])
+def test_one_card_among_many_numbers_is_found_in_its_place(gap: bytes, written: bytes, before: int) -> None:
+    """Many numbers are judged at once, and few one by one."""
+    data = (WRONG + gap) * before + b"," + written + b"," + (WRONG + gap) * 40
+    assert {one.start for one in candidates(data)} == {data.index(b"," + written + b",") + 1}
+
+
+@pytest.mark.parametrize("before", [30, 2_000])
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        (b"4.111111111111112E15,", b"4.111111111111111E15,"),
+        (b"\x104111111111111112", b"\x1041111111111111112\x10"),
+        (b"0.4111111111111111,", b"4111111111111111,"),
+    ],
+)
+def test_one_card_among_many_that_are_written_alike_is_found(wrong: bytes, right: bytes, before: int) -> None:
+    data = wrong * before + right + wrong * before
+    assert {one.digits for one in candidates(data)} == {CARD}
+    assert not list(candidates(wrong * 2 * before))
+
+
+@pytest.mark.parametrize("many", [1, 400])
+@pytest.mark.parametrize(
+    "digit", ["%3{0}", "\\u003{0}", "&#x3{0};", "&#163{0};", "&#177{0};", "a%3{0}", "&amp;#x3{0};"]
+)
+@pytest.mark.parametrize("behind", [b"", b"+123", b"5+123 ", b"%41 ", b"&", b";", b"x", b"%4", b"\\u00", b"&#"])
+def test_rows_of_escaped_digits_are_decoded_as_one_by_one(digit: str, behind: bytes, many: int) -> None:
+    """The positions of `fold` are exact, so it decodes each by itself."""
+    row = "".join(digit.format(one) for one in "6789698769876").encode() + behind
+    data = row * many + b"%34"
+    assert plain(data).translate(None, b"?") == fold(data).data.translate(None, b"?")
 
 
 def test_recall_and_false_alarms_on_a_small_corpus() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 MIN_DIGITS: Final = 13
@@ -32,6 +33,7 @@ _ENTITIES: Final = {
 _ENTITY: Final = (
     rf"&(?:amp;)*+(?:\#(?P<decimal>[0-9]{{1,7}})|\#[xX](?P<hex>{_HEX}{{1,6}})|(?P<entity>{'|'.join(_ENTITIES)}));"
 )
+_NAMED: Final = re.compile(rb"&[a-z]")
 _ANY_ESCAPE: Final = (
     rf"\\(?<!\\\\)\\*+u(?P<escaped>{_HEX}{{4}})|%(?P<percent>{_PERCENT.removeprefix('%')})|{_ENTITY}"
     r"|\+(?P<plus>(?<=[0-9]{4}\+)(?=[0-9]{3}))"
@@ -85,6 +87,42 @@ _ODD_DIGIT_32: Final = re.compile(f"[{_DIGITS_32}]")
 _LONG_ENOUGH: Final = rf"{_CHARACTERS}{_PLANE_1}]{{{MIN_DIGITS},}}+"
 _NUMBER: Final = re.compile(rf"[0-9 ._+\-{_LONG_ENOUGH}")
 _ESCAPED_NUMBER: Final = re.compile(rf"[0-9 ._+\-%\\&#;a-fA-FuxX{_LONG_ENOUGH}")
+# 13 digits or more in a row that are all escaped in one way, as programs write them. What is before and behind them
+# cannot become an escape with them. Each way begins with one byte, to be fast.
+_NO_START: Final = rb"S(?<![0-9a-fA-F%\\uxX#+]S)"
+_NO_PLUS: Final = rb"(?![0-9]{0,3}\+)"
+_ZEROS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
+
+
+class _Row(NamedTuple):
+    """`shape` is in every such row, digits being 0; a digit has `width` bytes and is written with `digits` for 0 to 9,
+    at `place`.
+    """
+
+    shape: bytes
+    pattern: re.Pattern[bytes]
+    width: int
+    place: int
+    table: bytes
+
+
+def _row(shape: bytes, rest: bytes, digits: bytes = b"0123456789") -> _Row:
+    start, place = re.escape(shape[:1]), shape.rindex(b"0")
+    pattern = _NO_START.replace(b"S", start) + rest + rb"(?:" + start + rest + rb"){12,}+" + _NO_PLUS
+    return _Row(shape * MIN_DIGITS, re.compile(pattern), len(shape), place, bytes.maketrans(digits, b"0123456789"))
+
+
+_ROWS: Final = (
+    _row(b"%00", rb"3[0-9]"),
+    _row(rb"\u0000", rb"u003[0-9]"),
+    _row(b"&#00;", rb"\#(?:4[89]|5[0-7]);", b"8901234567"),  # 0 is `&#48;`, 9 is `&#57;`
+    _row(b"&#x00;", rb"\#x3[0-9];"),
+    _row(b"&#0000;", rb"\#16(?:3[2-9]|4[01]);", b"2345678901"),  # of Arabic: 0 is `&#1632;`
+    _row(b"&#0000;", rb"\#(?:177[6-9]|178[0-5]);", b"6789012345"),
+)
+_PERCENT_3: Final = re.compile(rb"%[0-9a-fA-F]{2}")
+_FOLDABLE_SHADOW: Final = bytes(48 if byte in b"0123456789 ._+-" else 32 for byte in range(256))
+_NEVER_FOLDED: Final = b"0123456789 ._-"
 _BACKSLASH: Final = 92
 _PERCENT_SIGN: Final = 37
 _PLUS: Final = 43
@@ -187,8 +225,16 @@ def _without_escapes(data: bytes) -> bytes:
     if sum(map(data.count, (b"%", b"&", b"\\"))) * _BYTES_PER_ESCAPE <= len(data):
         text = data.decode("latin-1")  # a character a byte
         return _ESCAPE.sub(lambda odd: _utf_8(_plain(odd)).decode("latin-1"), text).encode("latin-1")
-    text = _LETTER_ESCAPES.sub(b"?", _without_names(_without_structure(data))).decode("utf-8", "surrogateescape")
-    return _utf_8(_ESCAPED_NUMBER.sub(_folded, text))
+    if not _has_escaped_digits_only(data):
+        data = _LETTER_ESCAPES.sub(b"?", _without_names(_without_structure(data)))
+    return _utf_8(_ESCAPED_NUMBER.sub(_folded, data.decode("utf-8", "surrogateescape")))
+
+
+def _has_escaped_digits_only(data: bytes) -> bool:
+    """Whether all escapes are digits in percent encoding."""
+    if _AMPERSAND in data or _BACKSLASH in data or b"%2" in data:
+        return False
+    return data.count(b"%3") == data.count(b"%") == data.translate(_ZEROS).count(b"%00")
 
 
 def _utf_8(text: str) -> bytes:
@@ -198,7 +244,12 @@ def _utf_8(text: str) -> bytes:
 def _without_odd_characters(data: bytes) -> bytes:
     if _RUN not in data.translate(_ODD_SHADOW, _NO_FIRST):
         return data
-    text = data.decode("utf-8", "surrogateescape")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        if not _has_odd_characters(data):
+            return data
+        text = data.decode("utf-8", "surrogateescape")
     return _utf_8(_NUMBER.sub(lambda number: _plain_text(number[0]), text))
 
 
@@ -215,7 +266,41 @@ def _plain_text(text: str) -> str:
 
 
 def _folded(number: re.Match[str]) -> str:
-    return fold(_utf_8(number[0])).data.decode("utf-8", "surrogateescape")
+    data = _utf_8(number[0])
+    if len(data) <= _LONG_TEXT:
+        return fold(data).data.decode("utf-8", "surrogateescape")
+    if not needs_folding(data):
+        return number[0]
+    data = _without_rows(data)
+    pieces: list[bytes] = []
+    done = 0
+    for start, end in _long_areas(data):
+        if data[start:end].translate(None, _NEVER_FOLDED):
+            pieces += (data[done:start], _fold(data[start:end]).data)
+            done = end
+    pieces.append(data[done:])
+    return b"".join(pieces).decode("utf-8", "surrogateescape")
+
+
+def _without_rows(data: bytes) -> bytes:
+    """Without long rows of escaped digits: each at once, because a value may have 300,000 of them."""
+    shadow = data.translate(_ZEROS)
+    for shape, pattern, width, place, table in _ROWS:
+        if shape in shadow:
+            data = pattern.sub(lambda row, w=width, p=place, t=table: row[0][p::w].translate(t), data)  # type: ignore[misc]
+    return data
+
+
+def _long_areas(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where enough is that may be folded to digits: all, unless percent encoding is the only one."""
+    if not data.isascii() or _BACKSLASH in data or _AMPERSAND in data or b"%25" in data:
+        yield 0, len(data)
+        return
+    shadow = _PERCENT_3.sub(b"000", data).translate(_FOLDABLE_SHADOW) + b" "
+    end = 0
+    while (start := shadow.find(_RUN, end)) >= 0:
+        end = shadow.index(b" ", start)
+        yield start, end
 
 
 def _without_structure(data: bytes) -> bytes:
@@ -229,7 +314,7 @@ def _without_structure(data: bytes) -> bytes:
 
 def _without_names(data: bytes) -> bytes:
     """Without entities that have a name."""
-    if _AMPERSAND in data:
+    if _NAMED.search(data) is not None:
         data = data.replace(b"&amp;", b"&").replace(b"&amp;", b"&")
         for name, sign in _ENTITIES.items():
             data = data.replace(f"&{name};".encode(), sign.encode())
@@ -238,8 +323,10 @@ def _without_names(data: bytes) -> bytes:
 
 def fold(data: bytes) -> Folded:
     """`data` with plain digits and gaps. Never raises; bytes that are not UTF-8 are unchanged."""
-    if not needs_folding(data):
-        return Folded(data)
+    return _fold(data) if needs_folding(data) else Folded(data)
+
+
+def _fold(data: bytes) -> Folded:
     pieces: list[bytes] = []
     here: list[int] = [0]
     there: list[int] = [0]

@@ -154,6 +154,13 @@ _SIGN: Final = re.compile(
     r"card|karte|kart\b|carte\b|tarjeta|cartao|carta\b|credit|debit|\b[df]?pan\b|\bcc\b|\bccn\b|visa\b|mastercard|maestro"
     r"|amex|primary ?account|\bacct ?(?:num|no|nbr)|卡|カード|карт"
 )
+_PARTS_OF_SIGNS: Final = (
+    *(b"card", b"kart", b"cart", b"tarjeta", b"credit", b"debit", b"pan", b"cc", b"visa", b"maestro", b"amex"),
+    *(b"primary", b"acct"),
+)
+"""One of these is in each sign of ASCII."""
+_NO_LETTERS: Final = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
+_MANY: Final = 16
 _NUMBERS_OF_THEIR_OWN: Final = frozenset(
     (
         *("id", "ids", "uid", "guid", "phone", "mobile", "tel", "telephone", "fax", "msisdn", "ean", "gtin", "isbn"),
@@ -300,6 +307,8 @@ class CardNumbers:
 
     def _find_by_context(self, data: bytes, unsure: list[Candidate], part: Part, header: str) -> CardFinding | None:
         """Decide by the field names on the path of each candidate."""
+        if len(unsure) > _MANY and not (header or _may_have_sign(data)):
+            unsure = [one for one in unsure if self._counts_alone(one)]
         for candidate, path in zip(unsure, json_paths(data, [one.start for one in unsure]), strict=True):
             names = path.names if path else ()
             if self._ignored and any(as_one_word(name) in self._ignored for name in names):
@@ -319,6 +328,12 @@ class CardNumbers:
     def _is_token(self, data: bytes, candidate: Candidate) -> bool:
         before = _WORD.search(data[max(0, candidate.start - _LOOK_BACK) : candidate.start])
         return before is not None and before[0].startswith(self._tokens)
+
+
+def _may_have_sign(data: bytes) -> bool:
+    """Whether a word for a card may be anywhere. Fast; False is always right."""
+    letters = data.lower().translate(None, _NO_LETTERS)
+    return not data.isascii() or b"\\u" in data or any(part in letters for part in _PARTS_OF_SIGNS)
 
 
 def _is_of_its_own(names: Sequence[str]) -> bool:
