@@ -142,6 +142,10 @@ TAKEN_BACK: Final[Mapping[str, str]] = {
     "fraud:errors.2": (
         "28P01 as an outage; PoolError of psycopg2 as one; TimeoutError as one; the example's time limit of statements"
     ),
+    "fraud:errors.3": (
+        "the expiry date behind the second track; `x-datadog-*` among the headers of tracing; `phone`, `ean` and"
+        " `ticks` among the numbers of their own; ids of 18 digits; `primaryAccountNumber` as a sign"
+    ),
     "standard:2.2": "`original_bytes`; the library's type in `error_type`; the `Z` at the end of `failed_at`",
     "fraud:envelope": "`original_bytes`; the name of a field outside of quotes",
     "fraud:monitoring.3": "codes of their own for missing fields and unknown values of enums",
