@@ -266,6 +266,18 @@ class SimExecutor:
             self._walks.pop(run, None)
         self._mailbox.post(run)
 
+    # -- on the thread of the loop
+
+    def walk(self, run: Run) -> None:
+        """In place of `engine.workers.Inline`: no time passes, whatever the handler says that it took."""
+        self._time = self._process.clock.monotonic()
+        slot = self._slot()
+        self._sync.walk(run, self._tally, lambda: self._time, slot)
+        self._free.append(slot)
+        if not self._process.alive:
+            raise ProcessDied(self._process.name)
+        self._process.trace.fault("walked_by_the_loop")
+
     # -- as a thread that is not interrupted
 
     def _walk(self, run: Run) -> None:

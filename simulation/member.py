@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from keepfast.core.events import EVENT_TYPES, Event
 from keepfast.core.ports import CommittedOffset
@@ -17,6 +17,7 @@ from keepfast.engine.lifecycle import FINISH_MARGIN_S
 from keepfast.engine.mailbox import Release, Stop
 from keepfast.engine.parts import Ports, Workers
 from keepfast.engine.plan import Plan
+from keepfast.engine.workers import Inline
 from keepfast.testing.fakes.acts import Ended, ReleaseSeen, StopRequested, StopSeen
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.process import SimulationError
@@ -213,7 +214,8 @@ class Member:
             recorder=recorder,
             observers=(_Observer(self, watcher),),
         )
-        self.loop = build_loop(self.plan, Workers(self.executor, mailbox), ports)
+        inline = cast(Inline, self.executor) if setup.inline else None  # as far as the loop uses it
+        self.loop = build_loop(self.plan, Workers(self.executor, mailbox, inline), ports)
         watcher.join(self)
         self.loop.start()
 

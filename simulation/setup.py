@@ -123,6 +123,13 @@ class Setup:
     """What a coroutine does when it is cancelled: ends, returns as if nothing were, continues; or it blocks its loop.
     """
 
+    @property
+    def inline(self) -> bool:
+        """Whether the loop's own thread may walk runs: they are of one record each, which waits for its commit."""
+        one_by_one = self.order == "partition" and self.commit.mode == "each" and self.batch is None
+        other = self.stuck or self.sends or self.inbox or self.cancels or self.timeout.timeout_s is not None
+        return self.threads and one_by_one and not other
+
     def retry_topics(self) -> Tiers | None:
         """As the engine gets them."""
         if not self.tiers:
@@ -183,6 +190,25 @@ def filtering(setup: Setup, seed: int) -> Setup:
     """Some seeds have a filter. Chosen apart, and last: the other seeds stay what they are."""
     others = (setup.batch, setup.breaker, setup.storm_guard, setup.rate, setup.outages, setup.sends, setup.cancels)
     return replace(setup, filters=not any(others) and Random(seed * 29 + 17).random() < FILTERED)
+
+
+def walking(setup: Setup, seed: int) -> Setup:
+    """In some seeds the loop's own thread runs the handlers, of few partitions. Chosen apart, and last: the other seeds
+    stay what they are.
+    """
+    walked = replace(
+        setup,
+        threads=True,
+        order="partition",
+        commit=CommitPolicy(mode="each"),
+        pace=(1e-6, 4e-5),
+        partitions=dict.fromkeys(setup.partitions, 1 + seed // 20 % 2),
+        buffer=BufferPolicy(),
+        sweep=500,
+        trouble=setup.trouble / 4,
+        world=replace(setup.world, latency_s=(0.0001, 0.0028), fetch_records=100, prefetch_records=200),
+    )
+    return walked if seed % 20 in (4, 13) and walked.inline and not (setup.rate or setup.once or setup.hang) else setup
 
 
 def _with_tiers(seed: int, setup: Setup) -> Setup:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from keepfast.core.batches import Batch, lane_of
 from keepfast.core.commit_metadata import METADATA_LIMIT
 from keepfast.core.errors import DecodeError, Fault, SourceError
+from keepfast.core.events import Observer
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, Record, TopicPartition
@@ -22,6 +23,7 @@ from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox, Stop
 from keepfast.engine.plan import Plan
+from keepfast.engine.workers import Inline
 from keepfast.telemetry.metrics import Tally
 from tests.support.fakes import FakeSink, ManualClock
 from tests.support.messages import message
@@ -195,6 +197,8 @@ class World:
         partitions: int = 2,
         found: Mapping[int, str] | None = None,
         gate: ExclusiveGate | None = None,
+        inline: bool = False,
+        observers: Sequence[Observer] = (),
         **guards: Any,
     ) -> None:
         self.clock, self.source, self.sink, self.workers = ManualClock(), Source(), FakeSink(), Workers()
@@ -227,8 +231,9 @@ class World:
             RecordCall(self._call_one) if plan.batch is None else BatchCall(self._call, self._decode, lane_of(order))
         )
         ports: dict[str, Any] = {"source": self.source, "sink": self.sink, "clock": self.clock, "random": Random(1)}
-        workers = parts.Workers(self.workers, self.mailbox)
-        self.loop = Loop(plan, workers, parts.Ports(**ports, gate=gate or ExclusiveGate()), publisher)
+        workers = parts.Workers(self.workers, self.mailbox, cast(Inline, self) if inline else None)
+        given = parts.Ports(**ports, gate=gate or ExclusiveGate(), observers=observers)
+        self.loop = Loop(plan, workers, given, publisher)
         self.loop.start()
         self.places = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.source.found = {self.places[number]: metadata for number, metadata in (found or {}).items()}
@@ -265,6 +270,10 @@ class World:
         self._worker.walk(run, self.tally, self.clock.monotonic)
         self.mailbox.post(run)
         return run
+
+    def walk(self, run: Run) -> None:
+        """The thread of the loop does it: in place of `engine.workers.Inline`."""
+        self._worker.walk(run, self.tally, self.clock.monotonic)
 
     def play(self, *, steps: int = 200, pass_s: float = 0.3) -> None:
         """Until nothing is left to do."""

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as ClientPlace
 
-from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
-from keepfast.kafka.commits import MAX_ROUND_S, MAX_ROUNDS, MIN_ROUNDS, TRIAL_ROUNDS, AnswerWait, Requests
+from keepfast.kafka.commits import (
+    MAX_ROUND_S,
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    POLLED_ROUNDS,
+    SHARED_ROUNDS,
+    TRIAL_ROUNDS,
+    AnswerWait,
+    Requests,
+)
 
 WAITED_S, POLLED_S = 600e-6, 500e-6
 TRIAL = 2 * TRIAL_ROUNDS
@@ -66,12 +80,18 @@ def test_it_is_tried_again_after_a_while() -> None:
     assert all(rounds.run(100))
 
 
-def test_a_request_of_one_partition_is_never_polled_for() -> None:
+def test_answers_of_one_partition_are_polled_for_in_a_part_of_the_rounds() -> None:
     rounds = Rounds(AnswerWait())
-    assert not any(rounds.run(10 * TRIAL_ROUNDS, partitions=1))
-    rounds.run(3 * TRIAL_ROUNDS)
-    assert rounds.wait.polls
-    assert not any(rounds.run(10, partitions=1))
+    rounds.run(TRIAL + 1, partitions=1)
+    polled = rounds.run(SHARED_ROUNDS, partitions=1)
+    assert sum(polled) == POLLED_ROUNDS
+    assert sum(one is not other for one, other in pairwise(polled)) <= 2, "one after another"
+
+
+def test_answers_of_one_partition_are_waited_for_where_polling_is_not_faster() -> None:
+    rounds = Rounds(AnswerWait(), polled_s=WAITED_S)
+    rounds.run(TRIAL + 1, partitions=1)
+    assert not any(rounds.run(MIN_ROUNDS - 1, partitions=1))
 
 
 def test_rounds_in_which_there_was_nothing_to_commit_say_nothing() -> None:
@@ -95,6 +115,34 @@ def test_an_answer_settles_the_request_under_way(offsets: tuple[int, ...]) -> No
     assert request is not None
     assert request.outcome(None, answer(*offsets)) == CommitOutcome(tuple(positions(*offsets)))
     assert requests.under_way is None
+
+
+@pytest.mark.parametrize("offsets", [(5,), (5, 6, 7)], ids=["one", "three"])
+def test_an_answer_without_an_error_confirms_the_request_under_way(offsets: tuple[int, ...]) -> None:
+    requests = Requests()
+    requests.add(positions(*offsets))
+    assert requests.confirmed(answer(*offsets)) == CommitOutcome(tuple(positions(*offsets)))
+    assert requests.under_way is None
+
+
+def test_an_answer_with_an_error_or_to_something_else_confirms_nothing() -> None:
+    requests = Requests()
+    assert requests.confirmed(answer(5)) is None, "nothing is under way"
+    requests.add(positions(5, 6))
+    refused = SimpleNamespace(topic="t", partition=1, offset=6, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    for other in (answer(5), answer(5, 7), answer(5, 6, 7), answer(5, 6)[::-1], [*answer(5), refused]):
+        assert requests.confirmed(cast("list[ClientPlace]", other)) is None
+    assert requests.under_way is not None
+
+
+def test_while_another_answer_is_still_to_come_none_confirms_by_its_offsets_alone() -> None:
+    requests = Requests()
+    requests.add(positions(5))
+    assert requests.read_back([CommittedOffset(TopicPartition("t", 0), 5, "")], now=1.0) is not None
+    requests.add(positions(5))
+    assert requests.confirmed(answer(5)) is None, "it is the late one's"
+    assert requests.settle(answer(5)) is None
+    assert requests.confirmed(answer(5)) is not None
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ SEEDS = (
     190,
     247,
     310,
+    404,
     890,
     898,
     900,
@@ -40,7 +41,8 @@ sends are answered, and a batch of which only a record is left that cannot be de
 suspects, with a batch that fails, while records arrive, and while the broker does not answer. 890 has an inbox, 898
 has one while the ids of topics are not known, 900 to 903 have transactions, 956 has letters and moves in them, 1953 has
 them with batches. 1109 and 1144 have batches with a time limit; in 1144, one is waited for whose first record cannot be
-decoded.
+decoded. In 24, 53 and 404 the loop's own thread runs the handlers; in 404 a callback comes while it awaits the answer
+to a commit.
 """
 
 FAULTS = {

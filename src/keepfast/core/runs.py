@@ -438,9 +438,11 @@ class Run:
         "messages",
         "outputs",
         "partition",
+        "reported",
         "sending",
         "sends",
         "seqs",
+        "single",
         "skipped",
         "stop",
         "taken",
@@ -461,6 +463,7 @@ class Run:
         self.keys = keys
         self.failed_record = failed_record
         self.batch: Run | None = None  # which it is a part of
+        self.single = False  # of one record, and never of more
         self.attempt = 1 if failed_record is None else failed_record.failures + 1
         self.begun_at = 0.0
         self.stop = False
@@ -477,6 +480,7 @@ class Run:
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
         self.abandoned = False
         self.taken = 0  # so many of its first records are finished although it is still out
+        self.reported = 0  # so many of them are reported as finished
 
     @property
     def parts(self) -> Sequence[Run]:
@@ -510,7 +514,12 @@ class Run:
     @property
     def may_grow(self) -> bool:
         """Whether its worker would find records that are added to it."""
-        return self.failed_record is None and self.batch is None and not self.stop and self.failure is None
+        return (
+            self.failed_record is None
+            and self.batch is None
+            and not (self.single or self.stop)
+            and self.failure is None
+        )
 
     def enter(self) -> None:
         """It goes out to a worker."""
@@ -595,7 +604,7 @@ class Run:
         self.done = 0
         self.filtered = ()
         self.skipped = ()
-        self.taken = 0
+        self.taken = self.reported = 0
         self.failure = None
         self.sends = None
         self.outputs = ()

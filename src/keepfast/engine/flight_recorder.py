@@ -127,6 +127,8 @@ class Slot:
             words[_KIND] = SPAN
             return call
         words[_KIND] = EXACT
+        if run.single:
+            return call
         self._call = call
         return self._noted
 

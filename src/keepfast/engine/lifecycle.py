@@ -157,7 +157,7 @@ class LoopThread:
         """Begin; returns at once."""
         loop = self.loop
         if self._inline is not None:
-            self._inline.start(lambda: self._run(loop.starter.taken_over))
+            self._inline.start(lambda: self._run(loop.taken_over))
         threading.Thread(target=self._run, args=(loop.start,), name=f"{loop.plan.name}-loop", daemon=True).start()
         self.begun = True
 

@@ -12,9 +12,10 @@ from logging import WARNING
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Revoked
-from keepfast.core.ports import CommitOutcome
+from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.sizing import INLINE_S
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.control import ControlOrder, Operator
 from keepfast.engine.events import run_finished
@@ -30,6 +31,9 @@ from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
 from keepfast.engine.subscription import TopicsFound, UnownedFound
 from keepfast.engine.topic_ids import TopicIdsAnswer
 from keepfast.telemetry.logs import get_logger
+
+BUSY_S = 0.005
+"""Longest wait for results, or for the answer to a commit, while work is out: then the client is swept again."""
 
 TRIAL_WAIT_S = 0.1
 """Longest wait for the runs that are out when one is to be tried on the loop's own thread."""
@@ -72,6 +76,15 @@ class Starter:
         else:
             self._executor.submit(runs, len(in_flight))
 
+    @property
+    def sole(self) -> Run | None:
+        """The run that was kept, if nothing else is in flight."""
+        return self._kept[0] if len(self._kept) == 1 and len(self.in_flight) == 1 else None
+
+    def take_kept(self) -> Run:
+        """It is the caller's to walk now."""
+        return self._kept.pop()
+
     def walk_kept(self, returned: Callable[[Run, float], None]) -> float | None:
         """Walk what was kept and hand it back. Returns when the last of it came back; None: there was nothing. Raises
         Superseded.
@@ -82,10 +95,14 @@ class Starter:
                 run = self._kept.pop()
                 self._inline.walk(run)
                 now = self._clock.monotonic()
-                self._here = True
-                returned(run, now)
-                self._here = False
+                self.hand_back(run, now, returned)
         return now
+
+    def hand_back(self, run: Run, now: float, returned: Callable[[Run, float], None]) -> None:
+        """It was walked on this very thread."""
+        self._here = True
+        returned(run, now)
+        self._here = False
 
     def _await_trial(self, now: float) -> None:
         """Nothing is started until all runs are back: not for long, because one of them may hang."""
@@ -109,6 +126,169 @@ class Starter:
         self.sizer.observe(run.elapsed_s, run.done, beside=len(self.in_flight), here=self._here)
 
 
+class Stretch:
+    """Records of one partition that run on the loop's own thread, one after another, each after the confirmed commit of
+    the one before it. Owner: the loop thread.
+
+    Between the answer to a commit and the next request there is only the next record. That one is made ready while the
+    answer is awaited, with what is to be committed after it; and what was done is entered in one go at the end, as a
+    run that has come back. Whatever else happens, while the answer is awaited or because of a record, ends the stretch:
+    a record that arrives, a callback of the client, a failure, a handler that takes long.
+    """
+
+    def __init__(self, parts: LoopParts, starter: Starter, returned: Callable[[Run, float], None]) -> None:
+        self._parts = parts
+        self._starter = starter
+        self._returned = returned
+        suits = parts.plan.order == "partition" and parts.plan.one_by_one and parts.batches is None
+        self._walk = parts.workers.inline.walk if suits and parts.workers.inline is not None else None
+        self._source = parts.ports.source
+        self._clock = parts.ports.clock
+        self._events = parts.events
+        self._lanes = parts.lanes
+        self._committer = parts.committer
+        self._intake = parts.intake
+        self._sizer = parts.sizer
+        self._whole: Run | None = None  # all of it, as it is entered; None if no stretch is under way, or that is done
+        self._step: Run | None = None  # its next record, or the one that runs
+        self._sent: Position | None = None  # the last commit
+        self.awaits = False  # its answer, at this moment, in the client
+        self._answer: CommitOutcome | None = None
+
+    # -- callbacks of the client
+
+    def answered(self, outcome: CommitOutcome) -> None:
+        """The answer that it awaits."""
+        self._answer = outcome
+        if outcome.failed:
+            self.end()
+
+    def end(self) -> None:
+        """Something else happens: first, everything is entered that was done."""
+        if self.awaits:
+            self.awaits = False
+            self._put_back()
+            self._enter(self._clock.monotonic())
+
+    def taken_over(self) -> None:
+        """Another thread drives the loop, because the last one hangs in a record: that is in flight."""
+        whole, step = self._whole, self._step
+        if whole is not None and step is not None:
+            self._pass_on(whole, step, self._clock.monotonic())
+            self._parts.in_flight.start((step,), step.begun_at)
+
+    # -- the records
+
+    def suits(self, run: Run) -> bool:
+        """Whether this run, which was taken for this thread, and what comes after it can be done in this way. It must
+        be the only one in flight.
+        """
+        partition, parts = run.partition, self._parts
+        return (
+            self._walk is not None
+            and run.failed_record is None
+            and not (parts.holds or self._sizer.trial or parts.probation.suspected or parts.guards.paced)
+            and not (partition.skips or partition.replays or partition.failed_records)
+            and self._committer.may_send_ahead(partition)
+            and partition.ledger.watermark() == run.messages[0].offset()
+        )
+
+    def follow(self, run: Run, until: float) -> bool:
+        """Do the run, and what follows it, until it is time, or until something else happens. Returns whether that is a
+        record that has arrived. Raises Superseded.
+        """
+        partition, committer, clock, walk = run.partition, self._committer, self._clock.monotonic, self._walk
+        if walk is None:
+            raise ValueError("nothing is walked on the loop's own thread")
+        buffer, commit, wait = partition.buffer, self._source.commit, self._intake.serve_on
+        step = Run(partition, run.messages, run.seqs, {})
+        step.single = True
+        run.messages, begun_at = [], run.begun_at
+        self._whole, self._step, self._answer = run, step, None
+        position_at, reports = committer.positions_ahead(partition), committer.reports
+        reports_runs = self._events.wants_runs
+        position = position_at(partition.handed)
+        while True:
+            step.begun_at = begun_at
+            walk(step)
+            if step.done != 1:
+                now = clock()
+                self._pass_on(run, step, now)
+                self._starter.hand_back(step, now, self._returned)
+                return False
+            if reports_runs:
+                run.reported += 1
+                self._events.emit(run_finished(self._events, step, 0, 1))
+            commit((position,))
+            if reports and self._answer is not None:
+                committer.report(self._answer)
+            self._sent, self._answer = position, None
+            run.messages.append(step.messages[0])
+            run.elapsed_s += step.elapsed_s
+            if step.filtered or step.skipped:
+                self._note_uncalled(run, step)
+            if begun_at >= until or run.elapsed_s >= INLINE_S or not buffer:
+                self._step = None
+                self._enter(begun_at)
+                return wait(BUSY_S)
+            seq = partition.buffered_seq
+            step.messages, step.seqs, step.done = [buffer.pop(0)], range(seq, seq + 1), 0
+            partition.buffered_seq = seq + 1
+            position = position_at(buffer[0].offset() if buffer else partition.ledger.next_offset)
+            self.awaits = True
+            try:
+                arrived = wait(BUSY_S)
+            finally:
+                self.awaits = False
+            begun_at = clock()
+            if self._whole is None:  # it has ended meanwhile
+                return arrived
+            if arrived or self._answer is None:
+                self._put_back()
+                self._enter(begun_at)
+                return arrived
+
+    @staticmethod
+    def _note_uncalled(run: Run, step: Run) -> None:
+        """The step is done without a call of the handler, because of the filter or the inbox."""
+        at = len(run.messages) - 1
+        if step.filtered:
+            run.filter_out(at)
+        if step.skipped:
+            run.skipped = [*run.skipped, at]
+        step.filtered = step.skipped = ()
+
+    def _put_back(self) -> None:
+        """The next record does not start in this way."""
+        step, self._step = self._step, None
+        if step is not None:
+            step.partition.buffer.insert(0, step.messages[0])
+            step.partition.buffered_seq -= 1
+
+    def _pass_on(self, run: Run, step: Run, now: float) -> None:
+        """All before this record is entered, and the record is on its own: it holds the lane from now on."""
+        self._lanes.replace(run, step)
+        self._step = None
+        if run.messages:
+            self._enter(now)
+        else:
+            self._whole = None
+            self._parts.in_flight.back(run)
+
+    def _enter(self, now: float) -> None:
+        """What was done has come back, and the last commit of it is under way, or answered."""
+        run, self._whole = self._whole, None
+        answer, self._answer = self._answer, None
+        if run is None or self._sent is None:
+            return
+        count, first = len(run.messages), run.seqs[0]
+        run.seqs, run.current, run.done = range(first, first + count), count - 1, count
+        self._starter.hand_back(run, now, self._returned)
+        self._committer.sent_ahead(run.partition, self._sent, now, commits=count)
+        if answer is not None:
+            self._committer.on_committed(answer, now)
+
+
 log = get_logger("keepfast.loop")
 
 
@@ -125,9 +305,6 @@ def log_client_error(consumer: str, error: SourceError, now: float) -> None:
         error=str(error),
     )
 
-
-BUSY_S = 0.005
-"""Longest wait for results while work is out: then the client is swept again."""
 
 REPLY_POLL_S, LATE_S, LATE_REPLY_POLL_S = 100e-6, 5e-3, 1e-3
 """How often the client is polled for the answer to a commit, and from when on how often if it is late, where the loop
@@ -171,6 +348,7 @@ class Loop:
         self.overdue = parts.overdue
         self.batches = parts.batches
         self.starter = Starter(parts)
+        self.stretch = Stretch(parts, self.starter, self._returned)
         self.shutdown = Shutdown(parts)
         self.status = LoopStatus(parts, self.shutdown)
         self.seeks = Seeks(parts)
@@ -303,6 +481,9 @@ class Loop:
             if arrived or committer.under_way or self.shutdown.failure is not None or now >= until:
                 return
             self._dispatch(now, keep=True)
+            if committer.each and (run := self.starter.sole) is not None and self.stretch.suits(run):
+                arrived = self.stretch.follow(self.starter.take_kept(), until)
+                continue
             walked_at = self.starter.walk_kept(self._returned)
             if walked_at is None:
                 return
@@ -310,6 +491,11 @@ class Loop:
             if not (committer.under_way and committer.each) or self.in_flight or self.failures.settling:
                 return
             arrived = self.intake.serve_on(BUSY_S)
+
+    def taken_over(self) -> None:
+        """Another thread drives the loop from now on, because the last one hangs in a handler."""
+        self.stretch.taken_over()
+        self.starter.taken_over()
 
     # -- results
 
@@ -375,8 +561,9 @@ class Loop:
             self._failed_returned(run, run.failed_record, now)
             return
         if run.done:
-            if self._reports_runs and run.done > run.taken:  # what was taken before is reported
-                self.events.emit(run_finished(self.events, run, run.taken, run.done))
+            reported = max(run.taken, run.reported)  # what was taken before is reported
+            if self._reports_runs and run.done > reported:
+                self.events.emit(run_finished(self.events, run, reported, run.done))
             partition.finish(run)
         if run.done == len(run.messages):
             self.committer.finished(partition, run, run.done)
@@ -411,6 +598,7 @@ class Loop:
     # -- callbacks of the client (core.ports.Listener)
 
     def on_assigned(self, places: Sequence[TopicPartition]) -> None:
+        self.stretch.end()
         now = self._clock.monotonic()
         try:
             self.assignment.assigned(places, now)
@@ -426,6 +614,7 @@ class Loop:
 
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
         """Drain inside: running records finish and are committed; the other partitions continue meanwhile."""
+        self.stretch.end()
         now = self._clock.monotonic()
         deadline = min(now + self.plan.revoke_timeout_s, self.shutdown.deadline)
         self.assignment.lost(places)
@@ -447,6 +636,7 @@ class Loop:
         self.events.emit(Revoked(*self.events.source, partitions=tuple(places), unconfirmed=unconfirmed))
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
+        self.stretch.end()
         self.assignment.lost(places)
         self.seeks.leaving(places)
         self.handover.forget(self.handover.close_down(places))
@@ -455,12 +645,17 @@ class Loop:
         self.events.emit(Lost(*self.events.source, partitions=tuple(places)))
 
     def on_committed(self, outcome: CommitOutcome) -> None:
-        self.committer.on_committed(outcome, self._clock.monotonic())
+        if self.stretch.awaits:
+            self.stretch.answered(outcome)
+        else:
+            self.committer.on_committed(outcome, self._clock.monotonic())
 
     def on_end(self, place: TopicPartition, offset: int) -> None:
+        self.stretch.end()
         self.intake.reached(place, offset)
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
+        self.stretch.end()
         now = self._clock.monotonic()
         if error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)

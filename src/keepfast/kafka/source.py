@@ -274,7 +274,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             if self._awaits_commit and self._answer_wait.polls:
                 message = self._poll_for_answer(timeout_s)
             else:
-                message = self._open.poll(timeout_s)
+                message = (self._client or self._open).poll(timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("poll", error) from error
         finally:
@@ -299,6 +299,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             message = poll(0)
             if message is not None:
                 return message
+            os.sched_yield()  # the answer comes from threads that may need this processor
         return None
 
     def sweep(self, limit: int) -> list[Message]:
@@ -490,15 +491,18 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
-        if self._requests.under_way is not None or self._unsent is not None:
+        requests = self._requests
+        if requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
+        client = self._client or self._open  # one call less: every record comes through here under `commit="each"`
         try:
             offsets = [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
-            self._open.commit(offsets=offsets, asynchronous=True)
+            client.commit(offsets=offsets, asynchronous=True)
+            os.sched_yield()  # to the client's thread that sends it: what the caller does meanwhile must not delay it
         except CLIENT_ERRORS as error:
             self._not_sent(CommitRequest(tuple(positions)), error)
         else:
-            self._requests.add(positions)  # its answer is served by a later call
+            requests.add(positions)  # its answer is served by a later call
             self._answer_wait.sent(time.monotonic(), len(positions))
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
@@ -597,11 +601,13 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._notify(self._release, places)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
-        request = self._requests.settle(partitions or [])
-        if request is None:
-            return
-        recovers = error is not None and self._recovers_from(error)
-        outcome = request.all_failed(CLOSED) if recovers else request.outcome(error, partitions or [])
+        outcome = None if error is not None else self._requests.confirmed(partitions or [])
+        if outcome is None:  # the unusual case
+            request = self._requests.settle(partitions or [])
+            if request is None:
+                return
+            recovers = error is not None and self._recovers_from(error)
+            outcome = request.all_failed(CLOSED) if recovers else request.outcome(error, partitions or [])
         self._notify(self._listener.on_committed, outcome)
         if self._awaits_commit and self._wake is not None:
             self._wake(None)
