@@ -79,11 +79,11 @@ def does_not_put_back_the_record_after_a_stretch(patch: Patch) -> None:
 
 @plant
 def commits_a_record_of_a_stretch_too_far(patch: Patch) -> None:
-    def positions_ahead(self: Committer, partition: Partition) -> Any:
+    def positions_of_stretch(self: Committer, partition: Partition) -> Any:
         position_at = before(self, partition)
         return lambda base: position_at(base + 1)
 
-    before = patch.set(Committer, "positions_ahead", positions_ahead)
+    before = patch.set(Committer, "positions_of_stretch", positions_of_stretch)
 
 
 @plant

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,16 +11,7 @@ from confluent_kafka import TopicPartition as ClientPlace
 
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
-from keepfast.kafka.commits import (
-    MAX_ROUND_S,
-    MAX_ROUNDS,
-    MIN_ROUNDS,
-    POLLED_ROUNDS,
-    SHARED_ROUNDS,
-    TRIAL_ROUNDS,
-    AnswerWait,
-    Requests,
-)
+from keepfast.kafka.commits import MAX_ROUND_S, MAX_ROUNDS, MIN_ROUNDS, TRIAL_ROUNDS, AnswerWait, Requests
 
 WAITED_S, POLLED_S = 600e-6, 500e-6
 TRIAL = 2 * TRIAL_ROUNDS
@@ -39,7 +29,10 @@ class Rounds:
         """Whether each of the requests was polled for."""
         polled = []
         for _ in range(count):
-            self.wait.sent(self.now, partitions)
+            if partitions == 1:
+                self.wait.sent_one()
+            else:
+                self.wait.sent(self.now)
             polled.append(self.wait.polls)
             self.now += self.times_s[self.wait.polls]
         return polled
@@ -80,18 +73,12 @@ def test_it_is_tried_again_after_a_while() -> None:
     assert all(rounds.run(100))
 
 
-def test_answers_of_one_partition_are_polled_for_in_a_part_of_the_rounds() -> None:
+def test_a_request_of_one_partition_is_never_polled_for() -> None:
     rounds = Rounds(AnswerWait())
-    rounds.run(TRIAL + 1, partitions=1)
-    polled = rounds.run(SHARED_ROUNDS, partitions=1)
-    assert sum(polled) == POLLED_ROUNDS
-    assert sum(one is not other for one, other in pairwise(polled)) <= 2, "one after another"
-
-
-def test_answers_of_one_partition_are_waited_for_where_polling_is_not_faster() -> None:
-    rounds = Rounds(AnswerWait(), polled_s=WAITED_S)
-    rounds.run(TRIAL + 1, partitions=1)
-    assert not any(rounds.run(MIN_ROUNDS - 1, partitions=1))
+    assert not any(rounds.run(10 * TRIAL_ROUNDS, partitions=1))
+    rounds.run(3 * TRIAL_ROUNDS)
+    assert rounds.wait.polls
+    assert not any(rounds.run(10, partitions=1))
 
 
 def test_rounds_in_which_there_was_nothing_to_commit_say_nothing() -> None:

@@ -407,7 +407,7 @@ class CrashWatch:
         return f"d{self._length}{self._owner}"
 
     def renew(self, base: int) -> None:
-        """A commit at `base` was sent that says so."""
+        """The last of the commits with `renewal` was sent, at `base`."""
         self._proposed = self.known = None
         self._lease_from(base)
 
@@ -441,6 +441,7 @@ class CrashWatch:
             self._lease_from(handed)
 
     def _lease_from(self, handed: int) -> None:
+        """A commit proposes a lease of this length, of records from `handed` on."""
         self.lease = handed + self._length
         self._handed = handed
         self._awaited = True

@@ -416,10 +416,10 @@ class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
     While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `skipped`, `failure`, `failed_s`,
-    `waits`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and
-    adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so once the loop has set
-    `stop` and read `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once
-    `abandoned`, it stays with its worker: the loop continues with a stand-in.
+    `waits`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned`, `taken` and
+    `reported` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so once
+    the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop thread
+    owns it. Once `abandoned`, it stays with its worker: the loop continues with a stand-in.
     """
 
     __slots__ = (
@@ -463,7 +463,7 @@ class Run:
         self.keys = keys
         self.failed_record = failed_record
         self.batch: Run | None = None  # which it is a part of
-        self.single = False  # of one record, and never of more
+        self.single = False  # of one record at a time: it is never lengthened
         self.attempt = 1 if failed_record is None else failed_record.failures + 1
         self.begun_at = 0.0
         self.stop = False

@@ -322,13 +322,13 @@ class Committer:
 
     # -- one record after another, on the loop's own thread (`loop.Stretch`)
 
-    def may_send_ahead(self, partition: Partition) -> bool:
+    def suits_stretch(self, partition: Partition) -> bool:
         """Whether nothing is to be committed but what this partition finishes from now on, one record after another."""
         if self._dirty or self._sent or self._ends or self._singly or self._refused or self._exactly_once:
             return False
         return partition.watch is None or partition.watch.renews
 
-    def positions_ahead(self, partition: Partition) -> Callable[[int], Position]:
+    def positions_of_stretch(self, partition: Partition) -> Callable[[int], Position]:
         """What to commit when all records below an offset are finished, and none from there on is handed out."""
         guard = "" if partition.watch is None else partition.watch.renewal
         place, topic_id, count = partition.place, self._topic_id(partition), partition.topic_partitions
@@ -337,8 +337,8 @@ class Committer:
         text = encoder(topic_id=topic_id, partitions=count, guard=guard, limit=self._room)
         return lambda base: Position(place, base, text(base))
 
-    def sent_ahead(self, partition: Partition, position: Position, now: float, *, commits: int) -> None:
-        """One of `positions_ahead` is under way, the last of so many; the others are confirmed. What it is about
+    def enter_stretch(self, partition: Partition, position: Position, now: float, *, commits: int) -> None:
+        """One of `positions_of_stretch` is under way, the last of so many; the others are confirmed. What it is about
         is finished by now.
         """
         if partition.watch is not None:

@@ -140,8 +140,8 @@ class Stretch:
         self._parts = parts
         self._starter = starter
         self._returned = returned
-        suits = parts.plan.order == "partition" and parts.plan.one_by_one and parts.batches is None
-        self._walk = parts.workers.inline.walk if suits and parts.workers.inline is not None else None
+        applies = parts.committer.each and parts.plan.order == "partition" and parts.batches is None
+        self._walk = parts.workers.inline.walk if applies and parts.workers.inline is not None else None
         self._source = parts.ports.source
         self._clock = parts.ports.clock
         self._events = parts.events
@@ -149,8 +149,8 @@ class Stretch:
         self._committer = parts.committer
         self._intake = parts.intake
         self._sizer = parts.sizer
-        self._whole: Run | None = None  # all of it, as it is entered; None if no stretch is under way, or that is done
-        self._step: Run | None = None  # its next record, or the one that runs
+        self._whole: Run | None = None  # what was done, as it is entered; None if no stretch is under way
+        self._step: Run | None = None  # the record that runs, or the next one
         self._sent: Position | None = None  # the last commit
         self.awaits = False  # its answer, at this moment, in the client
         self._answer: CommitOutcome | None = None
@@ -160,7 +160,7 @@ class Stretch:
     def answered(self, outcome: CommitOutcome) -> None:
         """The answer that it awaits."""
         self._answer = outcome
-        if outcome.failed:
+        if outcome.failed or not outcome.confirmed:
             self.end()
 
     def end(self) -> None:
@@ -189,7 +189,7 @@ class Stretch:
             and run.failed_record is None
             and not (parts.holds or self._sizer.trial or parts.probation.suspected or parts.guards.paced)
             and not (partition.skips or partition.replays or partition.failed_records)
-            and self._committer.may_send_ahead(partition)
+            and self._committer.suits_stretch(partition)
             and partition.ledger.watermark() == run.messages[0].offset()
         )
 
@@ -205,7 +205,7 @@ class Stretch:
         step.single = True
         run.messages, begun_at = [], run.begun_at
         self._whole, self._step, self._answer = run, step, None
-        position_at, reports = committer.positions_ahead(partition), committer.reports
+        position_at, reports = committer.positions_of_stretch(partition), committer.reports
         reports_runs = self._events.wants_runs
         position = position_at(partition.handed)
         while True:
@@ -216,12 +216,12 @@ class Stretch:
                 self._pass_on(run, step, now)
                 self._starter.hand_back(step, now, self._returned)
                 return False
+            if reports and self._answer is not None:
+                committer.report(self._answer)
             if reports_runs:
                 run.reported += 1
                 self._events.emit(run_finished(self._events, step, 0, 1))
             commit((position,))
-            if reports and self._answer is not None:
-                committer.report(self._answer)
             self._sent, self._answer = position, None
             run.messages.append(step.messages[0])
             run.elapsed_s += step.elapsed_s
@@ -238,8 +238,10 @@ class Stretch:
             self.awaits = True
             try:
                 arrived = wait(BUSY_S)
-            finally:
-                self.awaits = False
+            except BaseException:
+                self.end()
+                raise
+            self.awaits = False
             begun_at = clock()
             if self._whole is None:  # it has ended meanwhile
                 return arrived
@@ -277,14 +279,14 @@ class Stretch:
 
     def _enter(self, now: float) -> None:
         """What was done has come back, and the last commit of it is under way, or answered."""
-        run, self._whole = self._whole, None
+        run, self._whole, position = self._whole, None, self._sent
         answer, self._answer = self._answer, None
-        if run is None or self._sent is None:
-            return
+        if run is None or position is None:
+            raise RuntimeError("nothing was done in this stretch")
         count, first = len(run.messages), run.seqs[0]
         run.seqs, run.current, run.done = range(first, first + count), count - 1, count
         self._starter.hand_back(run, now, self._returned)
-        self._committer.sent_ahead(run.partition, self._sent, now, commits=count)
+        self._committer.enter_stretch(run.partition, position, now, commits=count)
         if answer is not None:
             self._committer.on_committed(answer, now)
 
@@ -481,8 +483,12 @@ class Loop:
             if arrived or committer.under_way or self.shutdown.failure is not None or now >= until:
                 return
             self._dispatch(now, keep=True)
-            if committer.each and (run := self.starter.sole) is not None and self.stretch.suits(run):
+            run = self.starter.sole
+            if run is not None and now < self.status.sample_at and self.stretch.suits(run):
                 arrived = self.stretch.follow(self.starter.take_kept(), until)
+                if self.in_flight or self.failures.settling:
+                    return
+                until = min(until, self._clock.monotonic() + self._idle_s(now))  # a record may wait for its retry now
                 continue
             walked_at = self.starter.walk_kept(self._returned)
             if walked_at is None:

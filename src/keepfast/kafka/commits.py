@@ -29,10 +29,6 @@ MIN_GAIN = 0.95
 """Polling needs a processor, so it must take at most this part of the time that waiting takes."""
 MAX_ROUND_S = 0.005
 """A longer round is one in which there was nothing to commit."""
-SHARED_ROUNDS, POLLED_ROUNDS = 400, 40
-"""Of so many rounds of one partition, so many are polled in, one after another, if that is faster: for less than a
-tenth more processor time.
-"""
 
 
 class AnswerWait:
@@ -41,11 +37,11 @@ class AnswerWait:
 
     Polling gets the answer sooner where a processor is free for it. Where none is, it takes one from the broker or from
     the client's own threads, and is slower. So both ways are tried in turn, by the time from a request to the next one,
-    and the faster one is kept for a while. The records of one partition have to pay for the polling alone: their
-    answers are polled for in a part of the rounds only, and else waited for.
+    and the faster one is kept for a while. A request of one partition is always waited for in the client: its records
+    would have to pay for the polling alone.
     """
 
-    __slots__ = ("_faster", "_left", "_one", "_polls", "_rounds", "_sent_at", "_until_trial", "polls")
+    __slots__ = ("_faster", "_left", "_polls", "_rounds", "_sent_at", "_until_trial", "polls")
 
     def __init__(self) -> None:
         self.polls = False  # for the answer to the last request
@@ -54,20 +50,22 @@ class AnswerWait:
         self._until_trial = MIN_ROUNDS
         self._left = 0  # rounds until the next trial
         self._rounds: tuple[list[float], list[float]] = ([], [])  # of the trial: those waited in, and those polled in
-        self._sent_at: float | None = None  # the last request,
-        self._one = False  # which was of one partition
+        self._sent_at: float | None = None  # the last request, of several partitions
 
-    def sent(self, now: float, partitions: int) -> None:
-        """A request of so many partitions is sent."""
+    def sent_one(self) -> None:
+        """A request of one partition is sent."""
+        self._sent_at = None
+        self.polls = False
+
+    def sent(self, now: float) -> None:
+        """A request of several partitions is sent."""
         before, self._sent_at = self._sent_at, now
-        if self._one is not (partitions == 1):
-            self._one, before = partitions == 1, None
         if before is not None and now - before <= MAX_ROUND_S:
             if self._left:
                 self._left -= 1
             else:
                 self._try(now - before)
-        self.polls = self._polls and (not self._one or self._left % SHARED_ROUNDS < POLLED_ROUNDS)
+        self.polls = self._polls
 
     def _try(self, round_s: float) -> None:
         """A round of the trial took so long."""
@@ -175,17 +173,15 @@ class Requests:
 
     def confirmed(self, answer: Sequence[ClientPlace]) -> CommitOutcome | None:
         """The outcome of the request in flight, if this is the answer to it, and everything went well; else None, and
-        `settle` says whose answer it is. The client's answer has the positions in the order of the request.
+        `settle` says whose answer it is. The client's answer has the positions in the order of the request. Offsets are
+        enough to compare: no other request waits for an answer.
         """
         request = self.under_way
         if request is None or self._late or len(answer) != len(request.positions):
             return None
-        at = 0
-        for position in request.positions:  # in the fewest steps: between one record and the next of a lane
-            one = answer[at]
+        for one, position in zip(answer, request.positions):  # noqa: B905 - as long; between a record and the next
             if one.offset != position.offset or one.error is not None:
                 return None
-            at += 1  # noqa: SIM113 - as above
         self.under_way = None
         return CommitOutcome(request.positions)
 

@@ -503,7 +503,10 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._not_sent(CommitRequest(tuple(positions)), error)
         else:
             requests.add(positions)  # its answer is served by a later call
-            self._answer_wait.sent(time.monotonic(), len(positions))
+            if len(positions) == 1:
+                self._answer_wait.sent_one()
+            else:
+                self._answer_wait.sent(time.monotonic())
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)
