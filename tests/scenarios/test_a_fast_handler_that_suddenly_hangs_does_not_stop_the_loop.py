@@ -61,3 +61,29 @@ def test_other_lanes_go_on_and_the_stuck_one_is_finished_once(
     assert len(seen) == 2 * count, "nothing twice"
     lanes = [(b"%d" % at if order == "partition" else b"%d-%s" % (at, key), offset) for at, key, offset in seen]
     assert order_violations(lanes) == []
+
+
+def test_on_a_single_partition_its_record_is_waited_for_and_everything_is_done_once(
+    kafka: TopicAdmin, topic: TopicFactory
+) -> None:
+    name, client = topic(partitions=1), Client(kafka)
+    app, free, seen = app_for(kafka), threading.Event(), []
+    count, stuck = 400, 250
+
+    @app.consumer(name)
+    def work(value: bytes, ctx: Context) -> None:
+        if ctx.offset == stuck:
+            free.wait(DEADLINE_S)
+        seen.append(ctx.offset)
+
+    client.produce(name, [NewRecord(b"v", partition=0)] * count)
+    with RunningApp(app) as running:
+        inline = running.loop.starter._inline
+        assert inline is not None
+        wait_until(lambda: inline.takeovers > 0, "another thread drives the loop")
+        wait_until(lambda: client.committed("scenario.work", name, 0)[0] == stuck, "what was done is committed")
+        assert len(seen) == stuck
+        free.set()
+        wait_until(lambda: client.committed("scenario.work", name, 0)[0] == count, "the rest is handled")
+        wait_until(lambda: running.loop.processed == count, "and counted")
+    assert seen == list(range(count))
