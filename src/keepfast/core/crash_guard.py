@@ -383,14 +383,14 @@ class CrashWatch:
         """
         if self._mark <= base:
             self._mark = 0
-        if self._has_found:
+        if self._has_marks:
             return write(self.propose(base, handed), base)
         self._proposed = self.known = None
         self._extend(handed)
         return f"d{self.lease - base}{self._owner}" if self.lease else ""
 
     @property
-    def _has_found(self) -> bool:
+    def _has_marks(self) -> bool:
         """Whether there is anything to say but the lease."""
         return bool(
             self._mark or self._starts or self.charged is not None or self.until or self._in_hand or self.suspects
@@ -399,7 +399,7 @@ class CrashWatch:
     @property
     def renews(self) -> bool:
         """Whether the next commits may just renew the lease: there is nothing else to say."""
-        return self.lease > 0 and not (self._has_found or self._leaving)
+        return self.lease > 0 and not (self._has_marks or self._leaving)
 
     @property
     def renewal(self) -> str:

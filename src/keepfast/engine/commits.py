@@ -404,7 +404,7 @@ class Committer:
         return Position(partition.place, finished.base, metadata, outputs)
 
     def _topic_id(self, partition: Partition) -> str:
-        """Not of the topic that has the name now: of a recreated one, these offsets are meaningless."""
+        """Of the topic that its offsets are about, not of the one that has the name now: that may be a recreated one."""
         return partition.topic_id or self._topic_ids.get(partition.place.topic, "")
 
     @staticmethod
