@@ -404,7 +404,7 @@ class Committer:
         return Position(partition.place, finished.base, metadata, outputs)
 
     def _topic_id(self, partition: Partition) -> str:
-        """Of the topic that its offsets are about, not of the one that has the name now: that may be a recreated one."""
+        """Of the topic that its offsets are about, not of the one that has its name now, if it was recreated."""
         return partition.topic_id or self._topic_ids.get(partition.place.topic, "")
 
     @staticmethod
