@@ -73,6 +73,30 @@ class _Walk:
         self.turn = 0
 
 
+class SimDriver:
+    """In place of `engine.workers.Driver`: nothing hangs, so it never loses the loop."""
+
+    def __init__(self, process: Process, slot: Slot) -> None:
+        self._process = process
+        self._rests_at: float | None = None
+        self.slot = slot
+
+    def rest(self) -> bool:
+        """The handler has returned."""
+        if not self._process.alive:
+            raise ProcessDied(self._process.name)
+        if self._rests_at is None:
+            self._process.trace.fault("walked_by_the_loop")
+        self._rests_at = self._process.clock.monotonic()
+        return True
+
+    def resume(self, now: float) -> float:
+        """Returns how long no handler ran."""
+        rested_s = 0.0 if self._rests_at is None else now - self._rests_at
+        self._rests_at = None
+        return rested_s
+
+
 class SimExecutor:
     """Implements `core.ports.Executor`.
 
@@ -115,6 +139,7 @@ class SimExecutor:
         self._free: list[Slot] = []  # of workers that are at no run
         self._tally = Tally()
         self._time = 0.0
+        self.driver = SimDriver(process, NO_SLOT)
         self._walks: dict[Run, _Walk] = {}
         self.grace_s = 0.0 if setup.threads else CANCEL_GRACE_S
         self.blocked_until = 0.0  # by a handler that keeps the event loop
@@ -268,15 +293,21 @@ class SimExecutor:
 
     # -- on the thread of the loop
 
-    def walk(self, run: Run) -> None:
+    def clock(self) -> float:
+        return self._time
+
+    def walk(self, run: Run, clock: Callable[[], float] | None = None) -> None:
         """In place of `engine.workers.Inline`: no time passes, whatever the handler says that it took."""
         self._time = self._process.clock.monotonic()
-        slot = self._slot()
-        self._sync.walk(run, self._tally, lambda: self._time, slot)
-        self._free.append(slot)
-        if not self._process.alive:
-            raise ProcessDied(self._process.name)
-        self._process.trace.fault("walked_by_the_loop")
+        self.driver = driver = SimDriver(self._process, self._slot())
+        self.resume(self._time)
+        self._sync.walk(run, self._tally, clock or self.clock, driver.slot)
+        driver.rest()
+        self._free.append(driver.slot)
+
+    def resume(self, now: float) -> None:
+        """The handler is called."""
+        self._time += self.driver.resume(now)
 
     # -- as a thread that is not interrupted
 

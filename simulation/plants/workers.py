@@ -72,7 +72,7 @@ def keeps_the_place_of_a_handler_that_it_gave_up_while_it_had_sends_open(patch: 
 @plant
 def does_not_put_back_the_record_after_a_stretch(patch: Patch) -> None:
     def put_back(self: Stretch) -> None:
-        self._step = None
+        self._next = None
 
     patch.set(Stretch, "_put_back", put_back)
 
@@ -94,12 +94,30 @@ def continues_a_stretch_after_a_callback(patch: Patch) -> None:
 @plant
 def does_not_enter_the_last_answer_of_a_stretch(patch: Patch) -> None:
     def enter(self: Stretch, now: float) -> None:
-        self._answer = None
+        self.answer = None
+        if self._sent is not None:
+            self._sent.confirmed = False
         before(self, now)
 
     before = patch.set(Stretch, "_enter", enter)
 
 
 @plant
+def enters_what_a_stretch_did_before_a_failure_as_one_record(patch: Patch) -> None:
+    patch.set(Stretch, "_number", staticmethod(lambda run: None))
+
+
+@plant
+def keeps_the_last_answer_of_a_stretch_silent(patch: Patch) -> None:
+    def enter(self: Stretch, now: float) -> None:
+        sent = self._sent
+        before(self, now)
+        if sent is not None:
+            sent.silent = True
+
+    before = patch.set(Stretch, "_enter", enter)
+
+
+@plant
 def continues_a_stretch_under_a_hold(patch: Patch) -> None:
-    patch.set(Stretch, "suits", lambda self, run: self._walk is not None and run.failed_record is None)
+    patch.set(Stretch, "suits", lambda self, run: self._inline is not None and run.failed_record is None)

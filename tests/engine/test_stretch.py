@@ -14,6 +14,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Committed, Event, RunFinished
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.ports import Position
+from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.core.sizing import INLINE_S
 from keepfast.engine.workers import Superseded
@@ -258,31 +259,91 @@ def test_a_handler_that_hangs_loses_the_loop_and_its_record_is_in_flight(at: int
     world = Stretched()
     world.warm_up()
     world.feed("a" * 5)
-    hung: list[Run] = []
-    walk = world.walk
+    hung: list[int] = []
 
-    def hanging(run: Run) -> None:
-        if run.messages[0].offset() != at or hung:
-            walk(run)
-            return
-        run.current = 0
-        hung.append(run)
-        raise Superseded
+    def hangs(values: list[str]) -> None:
+        if values == [f"0:{at}"]:  # and meanwhile another thread drives the loop
+            world.here.lose_the_loop()
+            world.loop.taken_over()
+            world.settle()
+            hung.append(len(world.loop.in_flight))
+            assert offsets(world) == list(range(1, at)), "nothing starts beside it"
+            assert world.committed() == at
 
-    world.loop.stretch._walk = hanging
+    handle, world._handle = world._handle, hangs
     with pytest.raises(Superseded):
         world.until(5)
-    world.loop.taken_over()
-    world.settle()
-    assert list(world.loop.in_flight) == hung
-    assert offsets(world) == list(range(1, at)), "nothing starts beside it"
-    assert world.committed() == at
-    walk(hung[0])  # it comes back, after all
-    world.mailbox.post(hung[0])
-    world.until(5)
+    assert hung == [1]
+    world._handle = handle
+    world.until(5)  # it has come back, after all
     world.settle()
     assert offsets(world) == [1, 2, 3, 4, 5]
     assert (world.committed(), world.loop.processed) == (6, 6)
+
+
+def test_a_handler_that_hangs_and_fails_after_all_is_retried_in_its_place() -> None:
+    world = Stretched()
+    world.warm_up()
+    world.feed("a" * 5)
+
+    def hangs(values: list[str]) -> None:
+        if values == ["0:3"] and world.here.driver.begun:
+            world.here.lose_the_loop()
+            world.loop.taken_over()
+            world.settle()
+            raise ConnectionError("no")
+
+    handle, world._handle = world._handle, hangs
+    with pytest.raises(Superseded):
+        world.until(5)
+    world._handle = handle
+    world.until(5, pass_s=0.5)
+    world.settle()
+    assert offsets(world) == [1, 2, 3, 4, 5]
+    assert (world.committed(), world.loop.processed) == (6, 6)
+
+
+def test_a_partition_that_is_revoked_while_a_handler_hangs_keeps_what_was_committed() -> None:
+    world = Stretched()
+    world.warm_up()
+    world.feed("a" * 5)
+
+    def hangs(values: list[str]) -> None:
+        if values == ["0:3"]:
+            world.here.lose_the_loop()
+            world.loop.taken_over()
+            world.revoke(0)
+
+    world._handle = hangs
+    with pytest.raises(Superseded):
+        world.until(5)
+    world.settle()
+    assert offsets(world) == [1, 2, 3], "nothing starts after it"
+    assert world.committed() == 3, "its record comes again"
+    assert not world.loop.in_flight
+
+
+def test_the_time_that_answers_take_is_not_the_handlers() -> None:
+    def takes_time(values: list[str]) -> None:
+        world.clock.now += 1e-6
+
+    world = Stretched()
+    world.warm_up()
+    world._handle = takes_time
+    answer = world.source.answer
+
+    def late() -> None:
+        world.clock.now += 1e-3
+        answer()
+
+    world.source.answer = late  # type: ignore[method-assign]
+    counted, total_s = sum(world.tally.counts), world.tally.total_s
+    world.feed("a" * 20)
+    world.until(20)
+    world.settle()
+    assert world.stretches
+    assert sum(world.tally.counts) - counted == 20
+    assert world.tally.total_s - total_s == pytest.approx(20e-6)
 
 
 def test_handlers_that_have_taken_their_time_end_it() -> None:
@@ -386,14 +447,14 @@ def test_each_record_and_each_commit_is_reported_once_and_in_order() -> None:
 def test_what_the_inbox_has_seen_before_is_counted_as_skipped() -> None:
     world = Stretched()
     world.warm_up()
-    walk = world.walk
+    call = world._call_one
 
-    def knowing(run: Run) -> None:
-        walk(run)
-        if run.messages[0].offset() in (3, 4):
+    def knowing(record: Message, run: Run) -> None:
+        if record.offset() in (3, 4):
             run.skip([0])
+        call(record, run)
 
-    world.loop.stretch._walk = knowing
+    world._worker.handle = knowing  # type: ignore[misc]
     world.feed("a" * 5)
     world.until(5)
     world.settle()

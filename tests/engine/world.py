@@ -12,18 +12,19 @@ from keepfast.core.commit_metadata import METADATA_LIMIT
 from keepfast.core.errors import DecodeError, Fault, SourceError
 from keepfast.core.events import Observer
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
 from keepfast.core.records import Message, Record, TopicPartition
 from keepfast.core.runs import FilteredOut, Run, SelectedRecords
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.engine import parts
-from keepfast.engine.calls import BatchCall, RecordCall
+from keepfast.engine.calls import BatchCall, Call, RecordCall
 from keepfast.engine.crash_guard import ExclusiveGate
+from keepfast.engine.flight_recorder import NO_SLOT
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox, Stop
 from keepfast.engine.plan import Plan
-from keepfast.engine.workers import Inline
+from keepfast.engine.workers import Driver, Inline, Superseded
 from keepfast.telemetry.metrics import Tally
 from tests.support.fakes import FakeSink, ManualClock
 from tests.support.messages import message
@@ -114,6 +115,12 @@ class Source:
         self._unanswered = list(positions)
         self.requests.append([position.place for position in positions])
 
+    def prepare(self, position: Position) -> PreparedCommit:
+        return PreparedCommit(position)
+
+    def commit_prepared(self, prepared: PreparedCommit) -> None:
+        self.commit([prepared.position])
+
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         return [CommittedOffset(place, 0, self.found.get(place, "")) for place in places]
 
@@ -180,6 +187,33 @@ class Workers:
         self.given_up.remove(run)
 
 
+class Here:
+    """In place of `engine.workers.Inline`, as far as the loop uses it: the thread of the loop."""
+
+    def __init__(self, call: Call, tally: Tally, clock: Callable[[], float], mailbox: Mailbox) -> None:
+        self._call = call
+        self._tally = tally
+        self._mailbox = mailbox
+        self.clock = clock
+        self.driver = Driver(NO_SLOT)
+
+    def walk(self, run: Run, clock: Callable[[], float] | None = None) -> None:
+        driver = self.driver
+        self.resume(0.0)
+        self._call.walk(run, self._tally, clock or self.clock)
+        if not driver.rest():
+            self._mailbox.post(run)
+            raise Superseded
+
+    def resume(self, now: float) -> None:
+        self.driver.begun.append(now)
+
+    def lose_the_loop(self) -> None:
+        """The handler that runs has taken too long."""
+        self.driver.begun.pop()
+        self.driver = Driver(NO_SLOT)
+
+
 class World:
     """`handle` is the user's function. Values are "partition:offset", those that are fed as bad cannot be decoded."""
 
@@ -230,8 +264,9 @@ class World:
         self._worker = (
             RecordCall(self._call_one) if plan.batch is None else BatchCall(self._call, self._decode, lane_of(order))
         )
+        self.here = Here(self._worker, self.tally, self.clock.monotonic, self.mailbox)
         ports: dict[str, Any] = {"source": self.source, "sink": self.sink, "clock": self.clock, "random": Random(1)}
-        workers = parts.Workers(self.workers, self.mailbox, cast(Inline, self) if inline else None)
+        workers = parts.Workers(self.workers, self.mailbox, cast(Inline, self.here) if inline else None)
         given = parts.Ports(**ports, gate=gate or ExclusiveGate(), observers=observers)
         self.loop = Loop(plan, workers, given, publisher)
         self.loop.start()
@@ -270,10 +305,6 @@ class World:
         self._worker.walk(run, self.tally, self.clock.monotonic)
         self.mailbox.post(run)
         return run
-
-    def walk(self, run: Run) -> None:
-        """The thread of the loop does it: in place of `engine.workers.Inline`."""
-        self._worker.walk(run, self.tally, self.clock.monotonic)
 
     def play(self, *, steps: int = 200, pass_s: float = 0.3) -> None:
         """Until nothing is left to do."""

@@ -9,9 +9,17 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as ClientPlace
 
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Position, PreparedCommit
 from keepfast.core.records import TopicPartition
-from keepfast.kafka.commits import MAX_ROUND_S, MAX_ROUNDS, MIN_ROUNDS, TRIAL_ROUNDS, AnswerWait, Requests
+from keepfast.kafka.commits import (
+    MAX_ROUND_S,
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    TRIAL_ROUNDS,
+    AnswerWait,
+    CommitRequest,
+    Requests,
+)
 
 WAITED_S, POLLED_S = 600e-6, 500e-6
 TRIAL = 2 * TRIAL_ROUNDS
@@ -97,7 +105,7 @@ def answer(*offsets: int, topic: str = "t") -> list[ClientPlace]:
 @pytest.mark.parametrize("offsets", [(5,), (5, 6, 7)], ids=["one", "three"])
 def test_an_answer_settles_the_request_under_way(offsets: tuple[int, ...]) -> None:
     requests = Requests()
-    requests.add(positions(*offsets))
+    requests.under_way = CommitRequest(tuple(positions(*offsets)))
     request = requests.settle(answer(*offsets))
     assert request is not None
     assert request.outcome(None, answer(*offsets)) == CommitOutcome(tuple(positions(*offsets)))
@@ -107,7 +115,7 @@ def test_an_answer_settles_the_request_under_way(offsets: tuple[int, ...]) -> No
 @pytest.mark.parametrize("offsets", [(5,), (5, 6, 7)], ids=["one", "three"])
 def test_an_answer_without_an_error_confirms_the_request_under_way(offsets: tuple[int, ...]) -> None:
     requests = Requests()
-    requests.add(positions(*offsets))
+    requests.under_way = CommitRequest(tuple(positions(*offsets)))
     assert requests.confirmed(answer(*offsets)) == CommitOutcome(tuple(positions(*offsets)))
     assert requests.under_way is None
 
@@ -115,7 +123,7 @@ def test_an_answer_without_an_error_confirms_the_request_under_way(offsets: tupl
 def test_an_answer_with_an_error_or_to_something_else_confirms_nothing() -> None:
     requests = Requests()
     assert requests.confirmed(answer(5)) is None, "nothing is under way"
-    requests.add(positions(5, 6))
+    requests.under_way = CommitRequest(tuple(positions(5, 6)))
     refused = SimpleNamespace(topic="t", partition=1, offset=6, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     for other in (answer(5), answer(5, 7), answer(5, 6, 7), answer(5, 6)[::-1], [*answer(5), refused]):
         assert requests.confirmed(cast("list[ClientPlace]", other)) is None
@@ -124,9 +132,9 @@ def test_an_answer_with_an_error_or_to_something_else_confirms_nothing() -> None
 
 def test_while_another_answer_is_still_to_come_none_confirms_by_its_offsets_alone() -> None:
     requests = Requests()
-    requests.add(positions(5))
+    requests.under_way = CommitRequest(tuple(positions(5)))
     assert requests.read_back([CommittedOffset(TopicPartition("t", 0), 5, "")], now=1.0) is not None
-    requests.add(positions(5))
+    requests.under_way = CommitRequest(tuple(positions(5)))
     assert requests.confirmed(answer(5)) is None, "it is the late one's"
     assert requests.settle(answer(5)) is None
     assert requests.confirmed(answer(5)) is not None
@@ -139,12 +147,55 @@ def test_while_another_answer_is_still_to_come_none_confirms_by_its_offsets_alon
 )
 def test_an_answer_to_something_else_settles_nothing(other: list[ClientPlace]) -> None:
     requests = Requests()
-    requests.add(positions(5, 6))
+    requests.under_way = CommitRequest(tuple(positions(5, 6)))
     assert requests.settle(other) is None
     assert requests.under_way is not None
 
 
 def test_an_answer_in_another_order_settles_it_too() -> None:
     requests = Requests()
-    requests.add(positions(5, 6))
+    requests.under_way = CommitRequest(tuple(positions(5, 6)))
     assert requests.settle(answer(5, 6)[::-1]) is not None
+
+
+def prepared_commit(*, silent: bool = True) -> PreparedCommit:
+    [position] = positions(5)
+    return PreparedCommit(position, silent=silent)
+
+
+def test_a_silent_request_is_confirmed_without_a_report() -> None:
+    requests, prepared = Requests(), prepared_commit()
+    requests.under_way = CommitRequest((prepared.position,), prepared)
+    assert requests.confirm_silently(answer(5))
+    assert prepared.confirmed
+    assert requests.under_way is None
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        answer(6),
+        answer(5, 6),
+        [SimpleNamespace(topic="t", partition=0, offset=5, error=KafkaError(KafkaError.REQUEST_TIMED_OUT))],
+    ],
+    ids=["another offset", "more than one", "an error"],
+)
+def test_any_other_answer_to_it_is_reported(answered: list[ClientPlace]) -> None:
+    requests, prepared = Requests(), prepared_commit()
+    requests.under_way = CommitRequest((prepared.position,), prepared)
+    assert not requests.confirm_silently(answered)
+    assert not prepared.confirmed
+    assert requests.under_way is not None
+
+
+def test_it_is_reported_where_it_is_silent_no_more_and_where_the_answer_may_be_of_a_late_request() -> None:
+    requests, prepared = Requests(), prepared_commit(silent=False)
+    assert not requests.confirm_silently(answer(5)), "nothing is under way"
+    requests.under_way = CommitRequest((prepared.position,), prepared)
+    assert not requests.confirm_silently(answer(5))
+    held = [CommittedOffset(position.place, position.offset, position.metadata) for position in positions(5)]
+    assert requests.read_back(held, 0.0) is not None
+    other = prepared_commit()
+    requests.under_way = CommitRequest((other.position,), other)
+    assert not requests.confirm_silently(answer(5))
+    assert not other.confirmed

@@ -14,6 +14,7 @@ from keepfast.core.errors import ConfigError, Fault, SourceError
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import KafkaSource, TransactionalSource
+from keepfast.kafka.commits import CommitRequest
 from keepfast.testing.broker import KafkaBroker
 from tests.support.members import GroupMember, Places, drive, new_group, produce
 from tests.support.waiting import wait_until
@@ -388,7 +389,7 @@ def test_a_late_answer_that_went_with_an_old_client_is_not_waited_for(topic: Top
     member = join(name, new_group())
     drive([member], lambda: member.owned)
     position = Position(TopicPartition(name, 0), 0, "again")
-    member.source._requests.add([position])
+    member.source._requests.under_way = CommitRequest((position,))
     assert member.source._requests.read_back([CommittedOffset(position.place, 0, "again")], 0.0)  # inside a callback
     member.source._renew()
     assert member.owned == set()

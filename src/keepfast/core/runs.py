@@ -7,7 +7,7 @@ partition. A *failed record* holds its lane until it is finished.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -438,6 +438,7 @@ class Run:
         "messages",
         "outputs",
         "partition",
+        "records",
         "reported",
         "sending",
         "sends",
@@ -463,6 +464,7 @@ class Run:
         self.keys = keys
         self.failed_record = failed_record
         self.batch: Run | None = None  # which it is a part of
+        self.records: Iterator[Message] | None = None  # where its worker takes them from; None: from `messages`
         self.single = False  # of one record at a time: it is never lengthened
         self.attempt = 1 if failed_record is None else failed_record.failures + 1
         self.begun_at = 0.0
@@ -598,7 +600,7 @@ class Run:
         """Make it a run over what is left, as if it had never been out."""
         self.messages = messages
         self.seqs = seqs
-        self.batch = None
+        self.batch = self.records = None
         self.stop = False
         self.current = -1
         self.done = 0

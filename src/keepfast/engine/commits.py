@@ -350,6 +350,16 @@ class Committer:
         self.commits += commits
         self.confirmed += commits - 1
 
+    def confirm_stretch(self, partition: Partition, position: Position, *, commits: int) -> None:
+        """So many of `positions_of_stretch` are confirmed, and this is the last one. What it is about is finished."""
+        if partition.watch is not None:
+            partition.watch.renew(position.offset)
+        partition.committed = position.offset, position.metadata
+        partition.ledger.trim()
+        self.commits += commits
+        self.confirmed += commits
+        self._stored(partition)
+
     def _begin(self, now: float) -> None:
         """A request is made: what was due is in it."""
         self._last_at = self._sent_at = now

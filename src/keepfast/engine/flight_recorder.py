@@ -137,6 +137,11 @@ class Slot:
         self._words[_FIRST] = message.offset()
         return self._call(message, run)
 
+    def begin_next(self, offset: int) -> None:
+        """The worker is about to handle one more record of a run that was begun as one of single records."""
+        self._words[_FIRST] = offset
+        self._words[_KIND] = EXACT
+
     def begin_batch(self, run: Run) -> None:
         """The worker is about to handle the run in one call: all of it, or what of it is given to the handler."""
         words, spans = self._words, _spans_of_batch(run)
@@ -169,6 +174,9 @@ class NoSlot(Slot):
 
     def begin(self, run: Run, call: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG002 - as of a slot
         return call
+
+    def begin_next(self, offset: int) -> None:
+        """Nothing to do."""
 
     def begin_batch(self, run: Run) -> None:
         """Nothing to do."""

@@ -6,19 +6,20 @@ longer than its timeout, whatever handlers, letters, commits or the broker do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from logging import WARNING
 
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Revoked
-from keepfast.core.ports import CommitOutcome, Position
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import CommitOutcome, PreparedCommit
+from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import FailedRecord, Run
 from keepfast.core.sizing import INLINE_S
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.control import ControlOrder, Operator
 from keepfast.engine.events import run_finished
+from keepfast.engine.flight_recorder import NO_SLOT
 from keepfast.engine.forwarding import Settled
 from keepfast.engine.mailbox import DRAIN, Ending, HaltApp, Release, Stop
 from keepfast.engine.outcomes import OutcomeSettled
@@ -30,6 +31,7 @@ from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
 from keepfast.engine.subscription import TopicsFound, UnownedFound
 from keepfast.engine.topic_ids import TopicIdsAnswer
+from keepfast.engine.workers import Inline
 from keepfast.telemetry.logs import get_logger
 
 BUSY_S = 0.005
@@ -130,10 +132,11 @@ class Stretch:
     """Records of one partition that run on the loop's own thread, one after another, each after the confirmed commit of
     the one before it. Owner: the loop thread.
 
-    Between the answer to a commit and the next request there is only the next record. That one is made ready while the
-    answer is awaited, with what is to be committed after it; and what was done is entered in one go at the end, as a
-    run that has come back. Whatever else happens, while the answer is awaited or because of a record, ends the stretch:
-    a record that arrives, a callback of the client, a failure, a handler that takes long.
+    They are one run, which takes its next record when the last one is committed (`Run.records`). Between the answer to
+    a commit and the next request there is only the next record: that one is made ready while the answer is awaited,
+    with what is to be committed after it; and what was done is entered in one go at the end. Whatever else happens,
+    while the answer is awaited or because of a record, ends the stretch: a record that arrives, a callback of the
+    client, a failure, a handler that takes long.
     """
 
     def __init__(self, parts: LoopParts, starter: Starter, returned: Callable[[Run, float], None]) -> None:
@@ -141,27 +144,22 @@ class Stretch:
         self._starter = starter
         self._returned = returned
         applies = parts.committer.each and parts.plan.order == "partition" and parts.batches is None
-        self._walk = parts.workers.inline.walk if applies and parts.workers.inline is not None else None
+        self._inline = parts.workers.inline if applies else None
         self._source = parts.ports.source
         self._clock = parts.ports.clock
         self._events = parts.events
-        self._lanes = parts.lanes
         self._committer = parts.committer
         self._intake = parts.intake
         self._sizer = parts.sizer
-        self._whole: Run | None = None  # what was done, as it is entered; None if no stretch is under way
-        self._step: Run | None = None  # the record that runs, or the next one
-        self._sent: Position | None = None  # the last commit
-        self.awaits = False  # its answer, at this moment, in the client
-        self._answer: CommitOutcome | None = None
+        self._run: Run | None = None  # None if no stretch is under way
+        self._next: Message | None = None  # out of the buffer, to run when the answer is there
+        self._sent: PreparedCommit | None = None  # the last commit
+        self.awaits = False  # the answer to it, at this moment, in the client
+        self.answer: CommitOutcome | None = None  # the callback of the client leaves it here
+        self._arrived: bool | None = None  # a record, while the last answer was awaited; None: it was not
+        self._error: BaseException | None = None
 
     # -- callbacks of the client
-
-    def answered(self, outcome: CommitOutcome) -> None:
-        """The answer that it awaits."""
-        self._answer = outcome
-        if outcome.failed or not outcome.confirmed:
-            self.end()
 
     def end(self) -> None:
         """Something else happens: first, everything is entered that was done."""
@@ -172,10 +170,9 @@ class Stretch:
 
     def taken_over(self) -> None:
         """Another thread drives the loop, because the last one hangs in a record: that is in flight."""
-        whole, step = self._whole, self._step
-        if whole is not None and step is not None:
-            self._pass_on(whole, step, self._clock.monotonic())
-            self._parts.in_flight.start((step,), step.begun_at)
+        run, self._run = self._run, None
+        if run is not None:
+            self._enter_before(run)
 
     # -- the records
 
@@ -185,7 +182,7 @@ class Stretch:
         """
         partition, parts = run.partition, self._parts
         return (
-            self._walk is not None
+            self._inline is not None
             and run.failed_record is None
             and not (parts.holds or self._sizer.trial or parts.probation.suspected or parts.guards.paced)
             and not (partition.skips or partition.replays or partition.failed_records)
@@ -197,98 +194,118 @@ class Stretch:
         """Do the run, and what follows it, until it is time, or until something else happens. Returns whether that is a
         record that has arrived. Raises Superseded.
         """
-        partition, committer, clock, walk = run.partition, self._committer, self._clock.monotonic, self._walk
-        if walk is None:
+        inline = self._inline
+        if inline is None:
             raise ValueError("nothing is walked on the loop's own thread")
-        buffer, commit, wait = partition.buffer, self._source.commit, self._intake.serve_on
-        step = Run(partition, run.messages, run.seqs, {})
-        step.single = True
-        run.messages, begun_at = [], run.begun_at
-        self._whole, self._step, self._answer = run, step, None
-        position_at, reports = committer.positions_of_stretch(partition), committer.reports
-        reports_runs = self._events.wants_runs
-        position = position_at(partition.handed)
-        while True:
-            step.begun_at = begun_at
-            walk(step)
-            if step.done != 1:
-                now = clock()
-                self._pass_on(run, step, now)
-                self._starter.hand_back(step, now, self._returned)
-                return False
-            if reports and self._answer is not None:
-                committer.report(self._answer)
+        self._run, self._sent, self._arrived = run, None, None
+        clock, rests = inline.clock, [0.0]
+        run.single = True
+        run.records = self._records(run, until, inline, rests)
+        inline.walk(run, lambda: clock() - rests[0])  # the time of handlers alone
+        run.records = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._run is not None:  # else it has ended meanwhile
+            self._enter(self._clock.monotonic())
+        if self._arrived is None:
+            return self._sent is not None and self._intake.serve_on(BUSY_S)
+        return self._arrived
+
+    def _records(self, run: Run, until: float, inline: Inline, rests: list[float]) -> Iterator[Message]:
+        """One record after another, each when the one before it is committed; adds to the first of `rests` how long
+        that takes. If another thread has the loop, it ends without touching anything.
+        """
+        # long: all that is between a record and the next one, in as few calls as possible
+        partition, messages, driver, begun_at = run.partition, run.messages, inline.driver, run.begun_at
+        clock, prepare, commit = self._clock.monotonic, self._source.prepare, self._source.commit_prepared
+        slot = driver.slot if partition.flight >= 0 else NO_SLOT
+        buffer, position_at = partition.buffer, self._committer.positions_of_stretch(partition)
+        reports, reports_runs = self._committer.reports, self._events.wants_runs
+        sent = prepare(position_at(partition.handed))
+        yield messages[0]
+        while driver.rest():
+            rests_at = clock()
             if reports_runs:
                 run.reported += 1
-                self._events.emit(run_finished(self._events, step, 0, 1))
-            commit((position,))
-            self._sent, self._answer = position, None
-            run.messages.append(step.messages[0])
-            run.elapsed_s += step.elapsed_s
-            if step.filtered or step.skipped:
-                self._note_uncalled(run, step)
-            if begun_at >= until or run.elapsed_s >= INLINE_S or not buffer:
-                self._step = None
-                self._enter(begun_at)
-                return wait(BUSY_S)
-            seq = partition.buffered_seq
-            step.messages, step.seqs, step.done = [buffer.pop(0)], range(seq, seq + 1), 0
-            partition.buffered_seq = seq + 1
-            position = position_at(buffer[0].offset() if buffer else partition.ledger.next_offset)
-            self.awaits = True
+                self._events.emit(run_finished(self._events, run, run.reported - 1, run.reported))
             try:
-                arrived = wait(BUSY_S)
-            except BaseException:
+                commit(sent)
+                slot.end()
+                self._sent, self.answer = sent, None
+                run.elapsed_s = rests_at - begun_at - rests[0]
+                if rests_at >= until or run.elapsed_s >= INLINE_S or not buffer:
+                    self._arrived = None
+                    break
+                message = self._next = buffer.pop(0)
+                partition.buffered_seq += 1
+                following = prepare(position_at(buffer[0].offset() if buffer else partition.ledger.next_offset))
+                self.awaits = True
+                self._arrived = self._intake.serve_on(BUSY_S)
+            except BaseException as error:  # noqa: BLE001 - no failure of a record: it is raised by `follow`
                 self.end()
-                raise
+                self._error = error
+                break
             self.awaits = False
-            begun_at = clock()
-            if self._whole is None:  # it has ended meanwhile
-                return arrived
-            if arrived or self._answer is None:
+            if self._run is None:  # it has ended meanwhile
+                break
+            if self._arrived or not (sent.confirmed or self.answer is not None):
                 self._put_back()
-                self._enter(begun_at)
-                return arrived
-
-    @staticmethod
-    def _note_uncalled(run: Run, step: Run) -> None:
-        """The step is done without a call of the handler, because of the filter or the inbox."""
-        at = len(run.messages) - 1
-        if step.filtered:
-            run.filter_out(at)
-        if step.skipped:
-            run.skipped = [*run.skipped, at]
-        step.filtered = step.skipped = ()
+                break
+            if reports:
+                self._committer.report(CommitOutcome((sent.position,)))
+            sent = following
+            messages.append(message)
+            self._next = None
+            run.current += 1
+            run.begun_at = now = clock()
+            rests[0] += now - rests_at
+            slot.begin_next(message.offset())
+            inline.resume(now)
+            yield message
+        else:
+            return
+        inline.resume(clock())  # the walk is about to end, and rests
 
     def _put_back(self) -> None:
         """The next record does not start in this way."""
-        step, self._step = self._step, None
-        if step is not None:
-            step.partition.buffer.insert(0, step.messages[0])
-            step.partition.buffered_seq -= 1
-
-    def _pass_on(self, run: Run, step: Run, now: float) -> None:
-        """All before this record is entered, and the record is on its own: it holds the lane from now on."""
-        self._lanes.replace(run, step)
-        self._step = None
-        if run.messages:
-            self._enter(now)
-        else:
-            self._whole = None
-            self._parts.in_flight.back(run)
+        message, self._next = self._next, None
+        if message is not None and self._run is not None:
+            self._run.partition.buffer.insert(0, message)
+            self._run.partition.buffered_seq -= 1
 
     def _enter(self, now: float) -> None:
-        """What was done has come back, and the last commit of it is under way, or answered."""
-        run, self._whole, position = self._whole, None, self._sent
-        answer, self._answer = self._answer, None
-        if run is None or position is None:
-            raise RuntimeError("nothing was done in this stretch")
-        count, first = len(run.messages), run.seqs[0]
-        run.seqs, run.current, run.done = range(first, first + count), count - 1, count
+        """The run has come back, and its last commit is under way, or answered."""
+        run, self._run, sent, answer = self._run, None, self._sent, self.answer
+        self.answer = None
+        if run is None:
+            raise RuntimeError("no stretch is under way")
+        if run.done < len(run.messages):  # the last record failed, or did not begin
+            self._enter_before(run)
+            self._starter.hand_back(run, now, self._returned)
+            return
+        if sent is None:
+            raise RuntimeError("nothing was committed in this stretch")
+        self._number(run)
         self._starter.hand_back(run, now, self._returned)
-        self._committer.enter_stretch(run.partition, position, now, commits=count)
-        if answer is not None:
+        self._committer.enter_stretch(run.partition, sent.position, now, commits=run.done)
+        if sent.confirmed:
+            answer = CommitOutcome((sent.position,))
+        if answer is None:
+            sent.silent = False
+        else:
             self._committer.on_committed(answer, now)
+
+    def _enter_before(self, run: Run) -> None:
+        """All before the last record of the run is finished, and its commit is confirmed."""
+        self._number(run)
+        if self._sent is not None and run.partition.take_stock(run):
+            self._committer.confirm_stretch(run.partition, self._sent.position, commits=run.taken)
+
+    @staticmethod
+    def _number(run: Run) -> None:
+        first = run.seqs[0]
+        run.seqs = range(first, first + len(run.messages))
 
 
 log = get_logger("keepfast.loop")
@@ -651,10 +668,13 @@ class Loop:
         self.events.emit(Lost(*self.events.source, partitions=tuple(places)))
 
     def on_committed(self, outcome: CommitOutcome) -> None:
-        if self.stretch.awaits:
-            self.stretch.answered(outcome)
-        else:
+        stretch = self.stretch
+        if not stretch.awaits:
             self.committer.on_committed(outcome, self._clock.monotonic())
+        else:
+            stretch.answer = outcome
+            if outcome.failed or not outcome.confirmed:
+                stretch.end()
 
     def on_end(self, place: TopicPartition, offset: int) -> None:
         self.stretch.end()

@@ -447,11 +447,35 @@ class Superseded(Exception):
     """Another thread drives the loop now: the thread that gets this must not touch the loop any more."""
 
 
-class Inline:
-    """Which thread drives the loop, and the runs that it walks itself.
-
-    `_turn` counts the threads that have driven; it changes hands under the lock. `walk` is the driver's.
+class Driver:
+    """What a thread writes to that drives the loop. `begun` has the time at which it called the handler, while that
+    runs. Who takes it out has the loop: the driver, when the handler has returned, or the watcher, when it has taken
+    too long. That is one step of the interpreter, so that no lock is needed between two records.
     """
+
+    __slots__ = ("begun", "slot", "tallies")
+
+    def __init__(self, slot: Slot) -> None:
+        self.begun: deque[float] = deque(maxlen=1)
+        self.slot = slot
+        self.tallies = Tallies()
+
+    def rest(self) -> bool:
+        """The handler has returned: whatever the thread does now, it does not hang in a record. Whether it still has
+        the loop.
+        """
+        try:
+            self.begun.pop()
+        except IndexError:
+            return False
+        return True
+
+
+class Inline:
+    """Which thread drives the loop, and the runs that it walks itself. `walk` and `resume` are the driver's."""
+
+    clock = staticmethod(time.perf_counter)
+    """What measures the time of handlers."""
 
     def __init__(
         self,
@@ -466,14 +490,11 @@ class Inline:
         self.tallies: list[Tallies] = []
         self._name = name
         self._recorder = recorder
-        self._lock = threading.Lock()
         self._awake = threading.Event()
         self._watched = False  # the watcher is awake, or about to be
-        self._since: float | None = None
-        self._spare: list[tuple[Tallies, Slot]] = []  # of threads that have driven and are back from their handlers
-        self._own = self._new()
+        self._spare: list[Driver] = []  # of threads that have driven and are back from their handlers
+        self.driver = self._new()
         self._drive: Callable[[], None] | None = None
-        self._turn = 0
         self.takeovers = 0
 
     def start(self, drive: Callable[[], None]) -> None:
@@ -481,27 +502,27 @@ class Inline:
         self._drive = drive
         self._watch_from_a_new_thread()
 
-    def walk(self, run: Run) -> None:
-        """Call the handler for the records of the run, here and now. Raises Superseded if that took too long."""
-        turn, own = self._turn, self._own
-        tally, slot = own
-        self._since = time.monotonic()
-        if not self._watched:
-            self._awake.set()
-        self._walk(run, tally[run.partition.place.topic], time.perf_counter, slot)
-        with self._lock:
-            if self._turn == turn:
-                self._since = None
-                return
-            self._spare.append(own)
+    def walk(self, run: Run, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Call the handler for the records of the run, here and now. Raises Superseded if one of them took too long."""
+        driver = self.driver
+        self.resume(time.monotonic())
+        self._walk(run, driver.tallies[run.partition.place.topic], clock, driver.slot)
+        if driver.rest():
+            return
+        self._spare.append(driver)
         self._mailbox.post(run)
         raise Superseded
 
-    def _new(self) -> tuple[Tallies, Slot]:
-        """What a driver writes to: its tally, and its slot of the flight recorder."""
-        tally = Tallies()
-        self.tallies.append(tally)
-        return tally, NO_SLOT if self._recorder is None else self._recorder.slot()
+    def resume(self, now: float) -> None:
+        """The handler is called."""
+        self.driver.begun.append(now)
+        if not self._watched:
+            self._awake.set()
+
+    def _new(self) -> Driver:
+        driver = Driver(NO_SLOT if self._recorder is None else self._recorder.slot())
+        self.tallies.append(driver.tallies)
+        return driver
 
     def _watch_from_a_new_thread(self) -> None:
         threading.Thread(target=self._watch, name=f"{self._name}-watch-{self.takeovers}", daemon=True).start()
@@ -512,12 +533,12 @@ class Inline:
             if quiet >= QUIET_LOOKS:
                 self._watched = False
                 self._awake.clear()
-                if self._since is None:  # looked at after that: `walk` notes the time before it looks itself
+                if not self.driver.begun:  # looked at after that: `resume` notes the time before it looks itself
                     self._awake.wait()
                 quiet = 0
             self._watched = True
             time.sleep(WATCH_S)
-            quiet = 0 if self._since is not None else quiet + 1
+            quiet = 0 if self.driver.begun else quiet + 1
             if self._take_over():
                 break
         self._watch_from_a_new_thread()
@@ -525,12 +546,17 @@ class Inline:
             self._drive()
 
     def _take_over(self) -> bool:
-        with self._lock:
-            if self._since is None or time.monotonic() - self._since < HANG_S:
+        """If the handler returns at this very moment, only one of the two threads has the loop. If it is called again
+        between the two steps, that call loses the loop, which does no harm.
+        """
+        begun = self.driver.begun
+        try:
+            if time.monotonic() - begun[0] < HANG_S:
                 return False
-            self._since = None
-            self._turn += 1
-            self.takeovers += 1
-            # The old one still belongs to the thread that hangs.
-            self._own = self._spare.pop() if self._spare else self._new()
-            return True
+            begun.pop()
+        except IndexError:  # no handler runs
+            return False
+        self.takeovers += 1
+        # The old one still belongs to the thread that hangs.
+        self.driver = self._spare.pop() if self._spare else self._new()
+        return True

@@ -37,6 +37,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from keepfast.core.errors import ConfigError, Fault, SinkError, SourceError
 from keepfast.core.ports import Delivery, Listener, Position, Sink, Source
 from keepfast.core.records import Outgoing, TopicPartition
+from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.faults import error_in, sink_error
 from keepfast.kafka.places import ClientPlace, names_of, translated
 from keepfast.kafka.producer_worker import ProducerWorker, Sending
@@ -162,11 +163,11 @@ class AdoptedSource(KafkaSource):
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def commit(self, positions: Sequence[Position]) -> None:
+    def _send(self, request: CommitRequest, offsets: list[ClientPlace] | None = None) -> None:
         self._requests.forget_late()  # no late answer will come: there is no callback
         self._sent_at = time.monotonic()
         self._read_back_at = 0.0
-        super().commit(positions)
+        super()._send(request, offsets)
 
     def _before(self) -> bool:
         request = self._requests.under_way

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from keepfast.core.absence import Absence
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Position, PreparedCommit
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.faults import source_error
 from keepfast.kafka.places import ClientPlace
@@ -86,10 +86,11 @@ class AnswerWait:
 @dataclass(slots=True, eq=False)
 class CommitRequest:
     """One commit request. `partly_since`: when the broker was first seen to hold some of it, and not all. `absence`:
-    how long it held nothing.
+    how long it held nothing. `prepared`: which one it is, if it was prepared.
     """
 
     positions: tuple[Position, ...]
+    prepared: PreparedCommit | None = None
     partly_since: float | None = None
     absence: Absence | None = None
 
@@ -150,9 +151,6 @@ class Requests:
     under_way: CommitRequest | None = None
     _late: list[CommitRequest] = field(default_factory=list)
 
-    def add(self, positions: Sequence[Position]) -> None:
-        self.under_way = CommitRequest(tuple(positions))
-
     def drop(self) -> CommitRequest | None:
         """Stop waiting for the answer to the request in flight."""
         request, self.under_way = self.under_way, None
@@ -170,6 +168,18 @@ class Requests:
     def forget_late(self) -> None:
         """No late answer will come."""
         self._late.clear()
+
+    def confirm_silently(self, answer: Sequence[ClientPlace]) -> bool:
+        """As `confirmed`, for a silent request: whether it was one. Every record comes through here in a stretch."""
+        request = self.under_way
+        if request is None or self._late or len(answer) != 1:
+            return False
+        prepared, one = request.prepared, answer[0]
+        if prepared is None or not prepared.silent or one.offset != prepared.position.offset or one.error is not None:
+            return False
+        self.under_way = None
+        prepared.confirmed = True
+        return True
 
     def confirmed(self, answer: Sequence[ClientPlace]) -> CommitOutcome | None:
         """The outcome of the request in flight, if this is the answer to it, and everything went well; else None, and

@@ -30,13 +30,14 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, cimpl
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import AnswerWait, CommitRequest, Requests
@@ -156,6 +157,15 @@ class ListeningSource:
         except BaseException as error:  # noqa: BLE001 - at the client's edge
             self._listener_error = self._listener_error or error
 
+    def commit(self, positions: Sequence[Position]) -> None:
+        raise NotImplementedError
+
+    def prepare(self, position: Position) -> PreparedCommit:
+        return PreparedCommit(position)
+
+    def commit_prepared(self, prepared: PreparedCommit) -> None:
+        self.commit((prepared.position,))
+
     def _raise_listener_error(self) -> None:
         """The first exception since the last call, if there was one."""
         if self._listener_error is not None:
@@ -200,6 +210,17 @@ def _yield_function() -> Callable[[None], None] | None:
         return None
     function.argtypes, function.restype = [ctypes.c_void_p], None
     return cast(Callable[[None], None], function)
+
+
+def _client_offsets(positions: Sequence[Position]) -> list[ClientPlace]:
+    return [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
+
+
+@dataclass(slots=True)
+class ClientCommit(PreparedCommit):
+    """`offsets`: what the client is given."""
+
+    offsets: list[ClientPlace] = field(default_factory=list)
 
 
 class KafkaSource(ListeningSource, OffsetQueries):
@@ -491,22 +512,32 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
+        self._send(CommitRequest(tuple(positions)))
+
+    def prepare(self, position: Position) -> ClientCommit:
+        return ClientCommit(position, offsets=_client_offsets((position,)))
+
+    def commit_prepared(self, prepared: PreparedCommit) -> None:
+        offsets = prepared.offsets if isinstance(prepared, ClientCommit) else None
+        self._send(CommitRequest((prepared.position,), prepared), offsets)
+
+    def _send(self, request: CommitRequest, offsets: list[ClientPlace] | None = None) -> None:
+        """`offsets`: what the client is given, if that is made already."""
         requests = self._requests
         if requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
         client = self._client or self._open  # one call less: every record comes through here under `commit="each"`
         try:
-            offsets = [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
-            client.commit(offsets=offsets, asynchronous=True)
+            client.commit(offsets=offsets or _client_offsets(request.positions), asynchronous=True)
             os.sched_yield()  # to the client's thread that sends it: what the caller does meanwhile must not delay it
         except CLIENT_ERRORS as error:
-            self._not_sent(CommitRequest(tuple(positions)), error)
+            self._not_sent(request, error)
+            return
+        requests.under_way = request  # its answer is served by a later call
+        if len(request.positions) == 1:
+            self._answer_wait.sent_one()
         else:
-            requests.add(positions)  # its answer is served by a later call
-            if len(positions) == 1:
-                self._answer_wait.sent_one()
-            else:
-                self._answer_wait.sent(time.monotonic())
+            self._answer_wait.sent(time.monotonic())
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)
@@ -604,16 +635,22 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._notify(self._release, places)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
-        outcome = None if error is not None else self._requests.confirmed(partitions or [])
-        if outcome is None:  # the unusual case
-            request = self._requests.settle(partitions or [])
-            if request is None:
-                return
-            recovers = error is not None and self._recovers_from(error)
-            outcome = request.all_failed(CLOSED) if recovers else request.outcome(error, partitions or [])
-        self._notify(self._listener.on_committed, outcome)
+        if error is not None or not self._requests.confirm_silently(partitions or []):
+            outcome = self._outcome(error, partitions or [])
+            if outcome is not None:
+                self._notify(self._listener.on_committed, outcome)
         if self._awaits_commit and self._wake is not None:
             self._wake(None)
+
+    def _outcome(self, error: KafkaError | None, answer: list[ClientPlace]) -> CommitOutcome | None:
+        """Of the request that was answered; None if it was known already."""
+        if error is None and (taken := self._requests.confirmed(answer)) is not None:
+            return taken
+        request = self._requests.settle(answer)
+        if request is None:
+            return None
+        recovers = error is not None and self._recovers_from(error)
+        return request.all_failed(CLOSED) if recovers else request.outcome(error, answer)
 
     def _on_error(self, error: KafkaError) -> None:
         if self._recovers_from(error):
