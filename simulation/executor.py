@@ -79,6 +79,7 @@ class SimDriver:
     def __init__(self, process: Process, slot: Slot) -> None:
         self._process = process
         self._rests_at: float | None = None
+        self.rested_s = 0.0
         self.slot = slot
 
     def rest(self) -> bool:

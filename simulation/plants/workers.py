@@ -94,7 +94,7 @@ def continues_a_stretch_after_a_callback(patch: Patch) -> None:
 @plant
 def does_not_enter_the_last_answer_of_a_stretch(patch: Patch) -> None:
     def enter(self: Stretch, now: float) -> None:
-        self.answer = None
+        self._answer = None
         if self._sent is not None:
             self._sent.confirmed = False
         before(self, now)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from keepfast.core.ports import Position
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.core.sizing import INLINE_S
+from keepfast.engine.calls import Call
 from keepfast.engine.workers import Superseded
 from tests.engine.world import World, refusing
 
@@ -98,8 +100,10 @@ def expected(*numbers: int) -> list[str]:
     ]
 
 
-def test_each_record_begins_when_the_commit_of_the_one_before_it_is_confirmed() -> None:
+@pytest.mark.parametrize("silent", [True, False])
+def test_each_record_begins_when_the_commit_of_the_one_before_it_is_confirmed(*, silent: bool) -> None:
     world = Stretched()
+    world.source.silent = silent
     world.warm_up()
     world.feed("a" * 20)
     world.until(20)
@@ -321,6 +325,52 @@ def test_a_partition_that_is_revoked_while_a_handler_hangs_keeps_what_was_commit
     assert offsets(world) == [1, 2, 3], "nothing starts after it"
     assert world.committed() == 3, "its record comes again"
     assert not world.loop.in_flight
+
+
+def test_who_loses_the_loop_before_the_first_record_begins_does_not_act_for_the_new_driver() -> None:
+    world = Stretched()
+    world.warm_up()
+    world.feed("a" * 3)
+    walk = world.here._call.walk
+
+    def stalls(run: Run, *arguments: Any) -> None:
+        if run.records is not None:
+            world.here.lose_the_loop()
+            world.loop.taken_over()
+            world.here.driver.resume(0.0)  # which has called the handler of another run
+        walk(run, *arguments)
+
+    world.here._call = cast(Call, SimpleNamespace(walk=stalls))
+    with pytest.raises(Superseded):
+        world.until(3)
+    assert world.log[-1].startswith("handles"), "who drives now commits it"
+    assert list(world.here.driver.begun) == [0.0]
+
+
+@pytest.mark.parametrize("what", ["commit_prepared", "prepare", "report"])
+def test_an_exception_between_two_records_is_raised_and_is_no_failure_of_a_record(what: str) -> None:
+    world = Stretched(observers=(Recorder(),))
+    world.warm_up()
+    world.feed("a" * 6)
+    owner: Any = world.loop.committer if what == "report" else world.source
+    before = getattr(owner, what)
+
+    def breaks(given: Any) -> Any:
+        if len(world.done) == 3:
+            raise MemoryError
+        return before(given)
+
+    setattr(owner, what, breaks)
+    with pytest.raises(MemoryError):
+        world.until(6)
+    setattr(owner, what, before)
+    [partition] = world.loop.ownership
+    assert [record.offset() for record in partition.buffer] == [4, 5, 6]
+    assert not world.loop.in_flight
+    world.revoke(0)  # as when the client is closed
+    commits = [int(word.split()[1]) for word in world.log if word.startswith("commits")]
+    assert commits == sorted(commits)
+    assert world.committed() == 4
 
 
 def test_the_time_that_answers_take_is_not_the_handlers() -> None:

@@ -73,7 +73,10 @@ class Source:
         self.logs: dict[TopicPartition, list[Message]] = {}
         """All that was fed, by partition; a reset hands it over again."""
         self.moved: list[Position] = []
+        self.silent = True
+        """Whether confirmations of prepared commits are not reported, where the loop allows it."""
         self._unanswered: list[Position] = []
+        self._prepared: PreparedCommit | None = None
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         self.listener = listener
@@ -109,10 +112,14 @@ class Source:
                 self.listener.on_committed(CommitOutcome(confirmed, tuple((one, refusal) for one in failed)))
                 return
             self.committed_at.update({position.place: position for position in positions})
-            self.listener.on_committed(CommitOutcome(tuple(positions)))
+            if self._prepared is not None and self._prepared.silent and self.silent:
+                self._prepared.confirmed = True
+            else:
+                self.listener.on_committed(CommitOutcome(tuple(positions)))
 
     def commit(self, positions: Sequence[Position]) -> None:
-        self._unanswered = list(positions)
+        assert not self._unanswered, "one request at a time"
+        self._unanswered, self._prepared = list(positions), None
         self.requests.append([position.place for position in positions])
 
     def prepare(self, position: Position) -> PreparedCommit:
@@ -120,6 +127,7 @@ class Source:
 
     def commit_prepared(self, prepared: PreparedCommit) -> None:
         self.commit([prepared.position])
+        self._prepared = prepared
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         return [CommittedOffset(place, 0, self.found.get(place, "")) for place in places]
@@ -206,7 +214,7 @@ class Here:
             raise Superseded
 
     def resume(self, now: float) -> None:
-        self.driver.begun.append(now)
+        self.driver.resume(now)
 
     def lose_the_loop(self) -> None:
         """The handler that runs has taken too long."""

@@ -12,7 +12,7 @@ from logging import WARNING
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Revoked
-from keepfast.core.ports import CommitOutcome, PreparedCommit
+from keepfast.core.ports import CommitOutcome, Position, PreparedCommit
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import FailedRecord, Run
 from keepfast.core.sizing import INLINE_S
@@ -31,7 +31,7 @@ from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
 from keepfast.engine.subscription import TopicsFound, UnownedFound
 from keepfast.engine.topic_ids import TopicIdsAnswer
-from keepfast.engine.workers import Inline
+from keepfast.engine.workers import Driver, Inline
 from keepfast.telemetry.logs import get_logger
 
 BUSY_S = 0.005
@@ -155,11 +155,18 @@ class Stretch:
         self._next: Message | None = None  # out of the buffer, to run when the answer is there
         self._sent: PreparedCommit | None = None  # the last commit
         self.awaits = False  # the answer to it, at this moment, in the client
-        self.answer: CommitOutcome | None = None  # the callback of the client leaves it here
-        self._arrived: bool | None = None  # a record, while the last answer was awaited; None: it was not
+        self._answer: CommitOutcome | None = None
+        self._to_await = False  # the answer to it, when the stretch has ended
+        self._arrived = False  # a record, while an answer was awaited
         self._error: BaseException | None = None
 
     # -- callbacks of the client
+
+    def answered(self, outcome: CommitOutcome) -> None:
+        """The answer that it awaits, unless that is a confirmation in silence (`PreparedCommit`)."""
+        self._answer = outcome
+        if outcome.failed or not outcome.confirmed:
+            self.end()
 
     def end(self) -> None:
         """Something else happens: first, everything is entered that was done."""
@@ -184,6 +191,7 @@ class Stretch:
         return (
             self._inline is not None
             and run.failed_record is None
+            and len(run.messages) == 1
             and not (parts.holds or self._sizer.trial or parts.probation.suspected or parts.guards.paced)
             and not (partition.skips or partition.replays or partition.failed_records)
             and self._committer.suits_stretch(partition)
@@ -194,78 +202,81 @@ class Stretch:
         """Do the run, and what follows it, until it is time, or until something else happens. Returns whether that is a
         record that has arrived. Raises Superseded.
         """
-        inline = self._inline
+        inline, partition = self._inline, run.partition
         if inline is None:
             raise ValueError("nothing is walked on the loop's own thread")
-        self._run, self._sent, self._arrived = run, None, None
-        clock, rests = inline.clock, [0.0]
+        driver, clock = inline.driver, inline.clock
+        driver.rested_s = 0.0
+        self._run, self._sent, self._arrived, self._to_await = run, None, False, False
+        position_at = self._committer.positions_of_stretch(partition)
+        first = self._source.prepare(position_at(partition.handed))
         run.single = True
-        run.records = self._records(run, until, inline, rests)
-        inline.walk(run, lambda: clock() - rests[0])  # the time of handlers alone
+        run.records = self._records(run, until, inline, driver, sent=first, position_at=position_at)
+        inline.walk(run, lambda: clock() - driver.rested_s)  # the time of handlers alone
         run.records = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        self.awaits = False
         if self._run is not None:  # else it has ended meanwhile
+            self._put_back()
             self._enter(self._clock.monotonic())
-        if self._arrived is None:
-            return self._sent is not None and self._intake.serve_on(BUSY_S)
-        return self._arrived
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._intake.serve_on(BUSY_S) if self._to_await else self._arrived
 
-    def _records(self, run: Run, until: float, inline: Inline, rests: list[float]) -> Iterator[Message]:
-        """One record after another, each when the one before it is committed; adds to the first of `rests` how long
-        that takes. If another thread has the loop, it ends without touching anything.
+    def _records(
+        self,
+        run: Run,
+        until: float,
+        inline: Inline,
+        driver: Driver,
+        *,
+        sent: PreparedCommit,
+        position_at: Callable[[int], Position],
+    ) -> Iterator[Message]:
+        """One record after another, each when the commit of the one before it is confirmed. Touches nothing once its
+        thread has lost the loop. An exception is no failure of a record: `follow` raises it.
         """
         # long: all that is between a record and the next one, in as few calls as possible
-        partition, messages, driver, begun_at = run.partition, run.messages, inline.driver, run.begun_at
+        partition, messages, buffer, begun_at = run.partition, run.messages, run.partition.buffer, run.begun_at
         clock, prepare, commit = self._clock.monotonic, self._source.prepare, self._source.commit_prepared
         slot = driver.slot if partition.flight >= 0 else NO_SLOT
-        buffer, position_at = partition.buffer, self._committer.positions_of_stretch(partition)
         reports, reports_runs = self._committer.reports, self._events.wants_runs
-        sent = prepare(position_at(partition.handed))
-        yield messages[0]
-        while driver.rest():
-            rests_at = clock()
-            if reports_runs:
-                run.reported += 1
-                self._events.emit(run_finished(self._events, run, run.reported - 1, run.reported))
-            try:
-                commit(sent)
+        try:
+            yield messages[0]
+            while driver.rest():
                 slot.end()
-                self._sent, self.answer = sent, None
-                run.elapsed_s = rests_at - begun_at - rests[0]
+                rests_at = clock()
+                if reports_runs:
+                    run.reported += 1
+                    self._events.emit(run_finished(self._events, run, run.reported - 1, run.reported))
+                commit(sent)
+                self._sent, self._answer = sent, None
+                run.elapsed_s = rests_at - begun_at - driver.rested_s
                 if rests_at >= until or run.elapsed_s >= INLINE_S or not buffer:
-                    self._arrived = None
-                    break
+                    self._to_await = True
+                    return
                 message = self._next = buffer.pop(0)
                 partition.buffered_seq += 1
                 following = prepare(position_at(buffer[0].offset() if buffer else partition.ledger.next_offset))
                 self.awaits = True
                 self._arrived = self._intake.serve_on(BUSY_S)
-            except BaseException as error:  # noqa: BLE001 - no failure of a record: it is raised by `follow`
-                self.end()
-                self._error = error
-                break
-            self.awaits = False
-            if self._run is None:  # it has ended meanwhile
-                break
-            if self._arrived or not (sent.confirmed or self.answer is not None):
-                self._put_back()
-                break
-            if reports:
-                self._committer.report(CommitOutcome((sent.position,)))
-            sent = following
-            messages.append(message)
-            self._next = None
-            run.current += 1
-            run.begun_at = now = clock()
-            rests[0] += now - rests_at
-            slot.begin_next(message.offset())
-            inline.resume(now)
-            yield message
-        else:
-            return
-        inline.resume(clock())  # the walk is about to end, and rests
+                self.awaits = False
+                if self._run is None or self._arrived or not (sent.confirmed or self._answer is not None):
+                    return
+                if reports:
+                    self._committer.report(CommitOutcome((sent.position,)))
+                sent, self._next = following, None
+                messages.append(message)
+                run.current += 1
+                run.begun_at = now = clock()
+                driver.rested_s += now - rests_at
+                slot.begin_next(message.offset())
+                inline.resume(now)
+                yield message
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised where the walk is over
+            self._error = error
 
     def _put_back(self) -> None:
         """The next record does not start in this way."""
@@ -276,16 +287,14 @@ class Stretch:
 
     def _enter(self, now: float) -> None:
         """The run has come back, and its last commit is under way, or answered."""
-        run, self._run, sent, answer = self._run, None, self._sent, self.answer
-        self.answer = None
+        run, self._run, sent, answer = self._run, None, self._sent, self._answer
+        self._answer = None
         if run is None:
             raise RuntimeError("no stretch is under way")
-        if run.done < len(run.messages):  # the last record failed, or did not begin
+        if sent is None or sent.position.offset <= run.messages[-1].offset():  # the last record is not in it
             self._enter_before(run)
             self._starter.hand_back(run, now, self._returned)
             return
-        if sent is None:
-            raise RuntimeError("nothing was committed in this stretch")
         self._number(run)
         self._starter.hand_back(run, now, self._returned)
         self._committer.enter_stretch(run.partition, sent.position, now, commits=run.done)
@@ -668,13 +677,10 @@ class Loop:
         self.events.emit(Lost(*self.events.source, partitions=tuple(places)))
 
     def on_committed(self, outcome: CommitOutcome) -> None:
-        stretch = self.stretch
-        if not stretch.awaits:
-            self.committer.on_committed(outcome, self._clock.monotonic())
+        if self.stretch.awaits:
+            self.stretch.answered(outcome)
         else:
-            stretch.answer = outcome
-            if outcome.failed or not outcome.confirmed:
-                stretch.end()
+            self.committer.on_committed(outcome, self._clock.monotonic())
 
     def on_end(self, place: TopicPartition, offset: int) -> None:
         self.stretch.end()

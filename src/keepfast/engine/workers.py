@@ -448,26 +448,37 @@ class Superseded(Exception):
 
 
 class Driver:
-    """What a thread writes to that drives the loop. `begun` has the time at which it called the handler, while that
-    runs. Who takes it out has the loop: the driver, when the handler has returned, or the watcher, when it has taken
-    too long. That is one step of the interpreter, so that no lock is needed between two records.
+    """What the thread that drives the loop writes to. `begun` has the time at which it called the handler, while that
+    runs. Whoever takes it out has the loop: the driver, when the handler has returned, or the watcher, when it has
+    taken too long. That is one step of the interpreter, so that no lock is needed between two records.
+
+    `rested_s`: how long, in a run that it walks, it has done something else than to call the handler.
     """
 
-    __slots__ = ("begun", "slot", "tallies")
+    __slots__ = ("_rests", "begun", "rested_s", "slot", "tallies")
 
     def __init__(self, slot: Slot) -> None:
         self.begun: deque[float] = deque(maxlen=1)
+        self._rests = True
+        self.rested_s = 0.0
         self.slot = slot
         self.tallies = Tallies()
 
+    def resume(self, now: float) -> None:
+        """The handler is called."""
+        self._rests = False
+        self.begun.append(now)
+
     def rest(self) -> bool:
-        """The handler has returned: whatever the thread does now, it does not hang in a record. Whether it still has
-        the loop.
+        """The handler has returned: whatever the thread does until `resume`, it does not hang in a record. Whether it
+        still has the loop.
         """
-        try:
-            self.begun.pop()
-        except IndexError:
-            return False
+        if not self._rests:
+            try:
+                self.begun.pop()
+            except IndexError:
+                return False
+            self._rests = True
         return True
 
 
@@ -515,7 +526,7 @@ class Inline:
 
     def resume(self, now: float) -> None:
         """The handler is called."""
-        self.driver.begun.append(now)
+        self.driver.resume(now)
         if not self._watched:
             self._awake.set()
 

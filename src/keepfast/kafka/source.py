@@ -637,8 +637,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
         if error is not None or not self._requests.confirm_silently(partitions or []):
             outcome = self._outcome(error, partitions or [])
-            if outcome is not None:
-                self._notify(self._listener.on_committed, outcome)
+            if outcome is None:
+                return
+            self._notify(self._listener.on_committed, outcome)
         if self._awaits_commit and self._wake is not None:
             self._wake(None)
 
