@@ -449,7 +449,7 @@ class Superseded(Exception):
 
 class Driver:
     """What the thread that drives the loop writes to. `begun` has the time at which it called the handler, while that
-    runs. Whoever takes it out has the loop: the driver, when the handler has returned, or the watcher, when it has
+    runs. The one that takes it out has the loop: the driver, when the handler has returned, or the watcher, when it has
     taken too long. That is one step of the interpreter, so that no lock is needed between two records.
 
     `rested_s`: how long, in a run that it walks, it has done something else than to call the handler.
