@@ -140,7 +140,7 @@ class SimExecutor:
         self._free: list[Slot] = []  # of workers that are at no run
         self._tally = Tally()
         self._time = 0.0
-        self.driver = SimDriver(process, NO_SLOT)
+        self.driver = SimDriver(process, self._slot() if setup.inline else NO_SLOT)
         self._walks: dict[Run, _Walk] = {}
         self.grace_s = 0.0 if setup.threads else CANCEL_GRACE_S
         self.blocked_until = 0.0  # by a handler that keeps the event loop
@@ -299,12 +299,10 @@ class SimExecutor:
 
     def walk(self, run: Run, clock: Callable[[], float] | None = None) -> None:
         """In place of `engine.workers.Inline`: no time passes, whatever the handler says that it took."""
-        self._time = self._process.clock.monotonic()
-        self.driver = driver = SimDriver(self._process, self._slot())
-        self.resume(self._time)
-        self._sync.walk(run, self._tally, clock or self.clock, driver.slot)
-        driver.rest()
-        self._free.append(driver.slot)
+        self._time = now = self._process.clock.monotonic()
+        self.driver.resume(now)
+        self._sync.walk(run, self._tally, clock or self.clock, self.driver.slot)
+        self.driver.rest()
 
     def resume(self, now: float) -> None:
         """The handler is called."""
