@@ -4,6 +4,8 @@ If nothing else is left to commit, that is no missed deadline.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
@@ -19,7 +21,7 @@ def test_a_stop_while_the_group_rebalances_is_clean_if_all_is_committed(make_sce
     scene.wait_committed()
 
     # One that joins and is not polled: it does not take part in the second round, for which the others wait.
-    timings = {"session_timeout_ms": 30_000, "max_poll_interval_ms": 120_000}
+    timings: dict[str, Any] = {"session_timeout_ms": 30_000, "max_poll_interval_ms": 120_000}
     with kafka_member(connection(scene.broker.bootstrap), scene.topic, scene.group, **timings):
         wait_until(lambda: member.events("partitions_revoked"), "the member gives a partition up, and joins again")
         member.terminate()

@@ -15,6 +15,8 @@ from keepfast.core.errors import SourceError
 from keepfast.core.ports import CommitOutcome, Position, Source
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import Connection, Consuming, KafkaSource, source_properties
+from keepfast.kafka.commit_connection import GroupMembership, Opener
+from keepfast.kafka.commits import CommitRequest
 from keepfast.testing.topics import TopicAdmin
 from tests.support.waiting import DEADLINE_S, wait_until
 
@@ -144,14 +146,39 @@ class GroupMember:
         self._journal.append((self, call))
 
 
-def kafka_member(to: Connection, topic: str, group: str, *, start: int = 0, **consuming: Any) -> GroupMember:
+class DirectSource(KafkaSource):
+    """Sends each commit on a connection of its own from the first one on, but for those inside callbacks."""
+
+    def _notify_of(self, change: Callable[[Places], None], places: Places) -> None:
+        before, self._is_direct = self._is_direct, False
+        super()._notify_of(change, places)
+        self._is_direct = before
+
+    def _send(self, request: CommitRequest) -> None:
+        if self._is_direct and self._direct._connection is None:
+            membership = GroupMembership.read(self._open.consumer_group_metadata())
+            assert membership is not None
+            if membership.epoch >= 0:
+                self._direct._connection = Opener(self._properties).open(membership)
+        super()._send(request)
+
+
+def kafka_member(
+    to: Connection,
+    topic: str,
+    group: str,
+    *,
+    start: int = 0,
+    of: Callable[[dict[str, Any]], KafkaSource] = KafkaSource,
+    **consuming: Any,
+) -> GroupMember:
     """A member with the client of keepfast, and the shortest session that the broker allows."""
     timings: dict[str, Any] = {
         "session_timeout_ms": SESSION_MS,
         "heartbeat_interval_ms": 1_000,
         "max_poll_interval_ms": SESSION_MS,
     }
-    source = KafkaSource(source_properties(to, Consuming(group=group, **timings | consuming)))
+    source = of(source_properties(to, Consuming(group=group, **timings | consuming)))
     return GroupMember(source, topic, start=start)
 
 

@@ -37,6 +37,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from keepfast.core.errors import ConfigError, Fault, SinkError, SourceError
 from keepfast.core.ports import Delivery, Listener, Position, Sink, Source
 from keepfast.core.records import Outgoing, TopicPartition
+from keepfast.kafka.commit_connection import GroupMembership
 from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.faults import error_in, sink_error
 from keepfast.kafka.places import ClientPlace, names_of, translated
@@ -122,14 +123,13 @@ EDGES_TIMEOUT_S = 2.0
 FINAL_COMMIT_TIMEOUT_S = 1.0
 
 _PROBE = ClientPlace("keepfast.probe", 0, 0)
-_MAGIC = b"CGMDv2:"
 
 
 class AdoptedSource(KafkaSource):
     """See the module. Raises ConfigError for a client that stores offsets by itself, or is no plain Consumer."""
 
     def __init__(self, client: Any) -> None:
-        super().__init__({})
+        super().__init__({}, direct=False)  # how it connects cannot be read
         self._wake = None  # it has no callback for commits
         _require_usable(client)
         self._given: Consumer = client
@@ -140,10 +140,8 @@ class AdoptedSource(KafkaSource):
     @property
     def group(self) -> str | None:
         """Its group id, or None if it cannot be read."""
-        metadata = bytes(self._given.consumer_group_metadata())
-        if not metadata.startswith(_MAGIC):
-            return None
-        return metadata[len(_MAGIC) + 4 :].partition(b"\0")[0].decode(errors="replace") or None
+        membership = GroupMembership.read(self._given.consumer_group_metadata())
+        return None if membership is None else membership.group or None
 
     def partition_count(self, topic: str, timeout_s: float) -> int:
         """0: the topic does not exist or may not be described. Call before `subscribe`, from any thread. Raises
@@ -163,11 +161,11 @@ class AdoptedSource(KafkaSource):
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def _send(self, request: CommitRequest, offsets: list[ClientPlace] | None = None) -> None:
+    def _send(self, request: CommitRequest) -> None:
         self._requests.forget_late()  # no late answer will come: there is no callback
         self._sent_at = time.monotonic()
         self._read_back_at = 0.0
-        super()._send(request, offsets)
+        super()._send(request)
 
     def _before(self) -> bool:
         request = self._requests.under_way
@@ -191,11 +189,8 @@ class AdoptedSource(KafkaSource):
 
     @property
     def _is_static(self) -> bool:
-        metadata = bytes(self._given.consumer_group_metadata())
-        if not metadata.startswith(_MAGIC):
-            return False
-        _, _, name = metadata[len(_MAGIC) + 4 :].split(b"\0", 2)
-        return name.startswith(b"\0")  # else there is none
+        membership = GroupMembership.read(self._given.consumer_group_metadata())
+        return membership is not None and membership.instance is not None
 
     def _before_leave(self) -> None:
         self.serve(FINAL_COMMIT_TIMEOUT_S)
@@ -213,7 +208,7 @@ class AdoptedSource(KafkaSource):
         self._notify(self._settle)
 
     def _settle(self) -> None:
-        """Membership has changed: a commit that was sent before and is not stored was refused because of it."""
+        """GroupMembership has changed: a commit that was sent before and is not stored was refused because of it."""
         self.serve(READ_BACK_TIMEOUT_S)
         self._give_up(Fault.REBALANCING)
 

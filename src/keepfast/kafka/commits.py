@@ -1,11 +1,15 @@
-"""Commit requests in flight, how their answers are waited for, and matching answers to requests."""
+"""Commit requests in flight, which way they go, how their answers are waited for, and whose answer is whose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from statistics import median
+from typing import Any
 
 from confluent_kafka import KafkaError
 
@@ -13,9 +17,18 @@ from keepfast.core.absence import Absence
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Position, PreparedCommit
 from keepfast.core.records import TopicPartition
+from keepfast.kafka.commit_connection import (
+    CommitConnection,
+    CommitFrame,
+    ConnectError,
+    GroupMembership,
+    NotPossible,
+    Opener,
+)
 from keepfast.kafka.faults import source_error
 from keepfast.kafka.places import ClientPlace
 
+_log = logging.getLogger("keepfast.kafka.commits")
 _ERROR = attrgetter("error")
 PARTLY_S = 0.1
 """How long the rest of a request may take once some of it is held: offsets may be held that an earlier request stored.
@@ -29,6 +42,11 @@ MIN_GAIN = 0.95
 """Polling needs a processor, so it must take at most this part of the time that waiting takes."""
 MAX_ROUND_S = 0.005
 """A longer round is one in which there was nothing to commit."""
+
+WORTHWHILE_COMMITS, WITHIN_S = 100, 2.0
+"""A connection of our own is opened after so many commits, if they took no longer."""
+RETRY_S, MAX_RETRY_S = 1.0, 60.0
+"""After one has failed, the next is opened so much later; doubled until one has confirmed WORTHWHILE_COMMITS."""
 
 
 class AnswerWait:
@@ -169,6 +187,16 @@ class Requests:
         """No late answer will come."""
         self._late.clear()
 
+    def confirm(self) -> CommitOutcome | None:
+        """The request in flight went well. Its outcome, unless it is confirmed in silence."""
+        request, self.under_way = self.under_way, None
+        if request is None:
+            return None
+        if request.prepared is not None and request.prepared.silent:
+            request.prepared.confirmed = True
+            return None
+        return CommitOutcome(request.positions)
+
     def confirm_silently(self, answer: Sequence[ClientPlace]) -> bool:
         """As `confirmed`, for a silent request: whether it was one. Every record comes through here in a stretch."""
         request = self.under_way
@@ -213,3 +241,152 @@ class Requests:
             if answered == {(*position.place, position.offset) for position in request.positions}:
                 return request
         return requests[0] if requests and not answered else None
+
+
+class _Attempt:
+    """A connection that is being opened, on a thread of its own: every step of that blocks."""
+
+    def __init__(self, properties: Mapping[str, Any], membership: GroupMembership) -> None:
+        self.connection: CommitConnection | None = None
+        self.error: Exception | None = None
+        self._cancelled = False
+        self._thread = threading.Thread(
+            target=self._open, args=(properties, membership), name="keepfast-commit-connection", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _open(self, properties: Mapping[str, Any], membership: GroupMembership) -> None:
+        try:
+            self.connection = Opener(properties).open(membership)
+        except Exception as error:  # noqa: BLE001 - the thread's edge: the client sends the commits
+            self.error = error
+        if self._cancelled:
+            self._close()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._close()
+
+    def _close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+
+class DirectCommits:
+    """Which commits are sent on a connection of our own, and not by the client. Owner: the loop's thread.
+
+    One is opened when there are many commits in a short time, and used until the membership changes or anything goes
+    wrong with it. `properties` are the client's; `on`: whether there may be one at all.
+    """
+
+    def __init__(self, properties: Mapping[str, Any], *, on: bool) -> None:
+        self._properties = properties
+        self._possible = on
+        self._connection: CommitConnection | None = None
+        self._attempt: _Attempt | None = None
+        self._retired = False  # the membership has changed: nothing more is sent in its name
+        self._sent = 0  # since the connection was opened; without one, by the client in this period
+        self._since = 0.0
+        self._not_before = 0.0
+        self._retry_s = RETRY_S
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request is under way that was sent on our own connection."""
+        connection = self._connection
+        return connection is not None and connection.waiting
+
+    def frame(self, positions: Sequence[Position]) -> CommitFrame | None:
+        """A request, made ready to be sent; None if the client is to send it."""
+        connection = self._connection
+        return None if connection is None or self._retired else connection.frame(positions)
+
+    def send(self, frame: CommitFrame) -> bool:
+        """Whether it is under way. If not, the client has to send it."""
+        connection = self._connection
+        if connection is None or self._retired:
+            return False
+        if connection.fresh and connection.send(frame):
+            self._sent += 1
+            return True
+        self._drop()
+        return False
+
+    def answer(self, wait_s: float) -> bool | None:
+        """Whether the request under way is confirmed; None: not known after wait_s. If it is not confirmed, the client
+        has to send it.
+        """
+        connection = self._connection
+        if connection is None:
+            return False
+        answer = connection.answer(wait_s)
+        if answer is False:
+            self._failed(ConnectError("a commit was not confirmed"))
+        elif answer and self._retired:
+            self._drop()
+        return answer
+
+    def sent_by_client(self, metadata: Callable[[], bytes]) -> None:
+        """The client has sent a request. Many of them in a short time open a connection. `metadata`: what it says of
+        its membership.
+        """
+        if self._attempt is not None:
+            self._take(self._attempt)
+        self._sent += 1
+        if self._sent < WORTHWHILE_COMMITS or not self._possible:
+            return
+        now = time.monotonic()
+        since, self._since, self._sent = self._since, now, 0
+        if now - since > WITHIN_S or now < self._not_before or self._attempt or self._connection:
+            return
+        membership = GroupMembership.read(metadata())
+        if membership is None:
+            self._give_up("the client describes its membership in a format that is not known")
+        elif membership.epoch >= 0 and membership.member_id:
+            self._attempt = _Attempt(self._properties, membership)
+            self._attempt.start()
+
+    def _take(self, attempt: _Attempt) -> None:
+        """See what has become of it."""
+        if attempt.connection is not None:
+            self._attempt, self._connection, self._retired, self._sent = None, attempt.connection, False, 0
+            _log.debug("commit_connection_opened")
+        elif attempt.error is not None:
+            self._attempt = None
+            if isinstance(attempt.error, NotPossible):
+                self._give_up(str(attempt.error))
+            else:
+                self._failed(attempt.error)
+
+    def _give_up(self, reason: str) -> None:
+        self._possible = False
+        _log.info("commit_connection_not_possible: the client sends all commits: %s", reason)
+
+    def _failed(self, error: Exception) -> None:
+        if self._connection is not None and self._sent >= WORTHWHILE_COMMITS:
+            self._retry_s = RETRY_S
+        self._not_before = time.monotonic() + self._retry_s
+        _log.info("commit_connection_failed: the client sends the commits for %g s: %s", self._retry_s, error)
+        self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s)
+        self._drop()
+
+    def retire(self) -> None:
+        """The membership changes: the answer to the request under way is still awaited, and no other one is sent."""
+        if self._attempt is not None:
+            self._attempt.cancel()
+            self._attempt = None
+        self._retired = self.waiting
+        if not self._retired:
+            self._drop()
+
+    def close(self) -> None:
+        """The answer to the request under way is not awaited any more."""
+        self.retire()
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection, self._retired, self._sent = self._connection, None, False, 0
+        if connection is not None:
+            connection.close()

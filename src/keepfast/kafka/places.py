@@ -55,11 +55,19 @@ def committed_of(found: Sequence[ClientPlace]) -> list[CommittedOffset]:
     ]
 
 
-def _metadata_of(found: ClientPlace) -> str:
-    """The text of a commit. This client ends each text that it writes with a NUL, and reads up to the next NUL. A text
-    that another client wrote has none: whatever lies behind it in memory is read as well, and may not be UTF-8. Such a
-    text is not one of ours (`kafka_python.source` ends its texts in the same way).
+END_OF_TEXT = "\0"
+
+
+def ended(metadata: str) -> str:
+    """The text of a commit as this client stores it. It reads up to the next NUL: of a text that another client wrote,
+    and that has none, it reads whatever lies behind it in memory as well. So whatever commits in a group of ours ends
+    its texts in this way.
     """
+    return metadata + END_OF_TEXT if metadata else ""
+
+
+def _metadata_of(found: ClientPlace) -> str:
+    """The text of a commit. One that is not UTF-8, because it does not end (see `ended`), is not one of ours."""
     try:
         return found.metadata or ""
     except UnicodeDecodeError:

@@ -40,7 +40,8 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.client_log import LOGGER
-from keepfast.kafka.commits import AnswerWait, CommitRequest, Requests
+from keepfast.kafka.commit_connection import CommitFrame
+from keepfast.kafka.commits import AnswerWait, CommitRequest, DirectCommits, Requests
 from keepfast.kafka.config import is_incremental
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, source_error, transient_end
 from keepfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
@@ -190,6 +191,8 @@ and if it cannot.
 
 POLL_FOR_ANSWER_S = 0.001
 """How long the answer to a commit is polled for without a pause. A late one is waited for."""
+DIRECT_WAIT_S = 0.001
+"""How long it is awaited on a connection of its own before the client is polled again."""
 
 READ_BACK_PAUSE_S = 0.1
 """After a read-back that timed out: requests must not pile up at an unresponsive coordinator."""
@@ -218,16 +221,17 @@ def _client_offsets(positions: Sequence[Position]) -> list[ClientPlace]:
 
 @dataclass(slots=True)
 class ClientCommit(PreparedCommit):
-    """`offsets`: what the client is given."""
+    """`offsets`: what the client is given. `frame`: what is sent on a connection of our own instead."""
 
     offsets: list[ClientPlace] = field(default_factory=list)
+    frame: CommitFrame | None = None
 
 
 class KafkaSource(ListeningSource, OffsetQueries):
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
     `properties` are the client's (see `config.source_properties`). `classic`: the properties to fall back to if the
-    broker does not support KIP-848.
+    broker does not support KIP-848. `direct`: whether commits may be sent on a connection of our own.
 
     Which records come out of `poll` and `sweep`: the client itself drops what it fetched under an older assignment,
     except, in a race of microseconds, for records that it had already put into the batch when a callback stopped their
@@ -235,7 +239,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
     filter the batch only if something was; otherwise no record is examined.
     """
 
-    def __init__(self, properties: Mapping[str, Any], *, classic: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, properties: Mapping[str, Any], *, classic: Mapping[str, Any] | None = None, direct: bool = True
+    ) -> None:
         super().__init__()
         self._properties = dict(properties)
         self._classic = classic
@@ -253,6 +259,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._unsent: CommitOutcome | None = None
         self._read_back_at = 0.0
         self._wake = _yield_function()
+        self._is_direct = direct
+        self._direct = DirectCommits(properties, on=direct)
         self._answer_wait = AnswerWait()
         self._awaits_commit = False  # in `poll`, for the answer to a commit
 
@@ -266,6 +274,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def _make(self) -> None:
         callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        self._direct = DirectCommits(self._properties, on=self._is_direct)
         try:
             self._client = Consumer({**self._properties, **callbacks, "logger": LOGGER})
         except CLIENT_ERRORS as error:
@@ -292,7 +301,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
             timeout_s = min(timeout_s, SHORT_POLL_S if self._wake is None else COMMIT_POLL_S)
             self._awaits_commit = self._wake is not None
         try:
-            if self._awaits_commit and self._answer_wait.polls:
+            if self._direct.waiting:
+                message = self._poll_directly(timeout_s)
+            elif self._awaits_commit and self._answer_wait.polls:
                 message = self._poll_for_answer(timeout_s)
             else:
                 message = (self._client or self._open).poll(timeout_s)
@@ -323,9 +334,42 @@ class KafkaSource(ListeningSource, OffsetQueries):
             os.sched_yield()  # the answer comes from threads that may need this processor
         return None
 
+    def _poll_directly(self, timeout_s: float) -> confluent_kafka.Message | None:
+        """As the client's `poll`, until the commit on a connection of our own is answered."""
+        now = time.monotonic()
+        until, waits_from = now + timeout_s, now + POLL_FOR_ANSWER_S if self._answer_wait.polls else now
+        while True:
+            message = self._open.poll(0)
+            if message is not None or not self._direct.waiting:
+                return message
+            wait_s = min(timeout_s, DIRECT_WAIT_S) if now >= waits_from else 0.0
+            if self._take_direct_answer(wait_s):
+                return None
+            now = time.monotonic()
+            if now >= until:
+                return None
+            if not wait_s:
+                os.sched_yield()  # the answer comes from threads that may need this processor
+
+    def _take_direct_answer(self, wait_s: float) -> bool:
+        """Whether the commit on our own connection was answered. What it does not confirm, the client sends again."""
+        confirmed = self._direct.answer(wait_s)
+        if confirmed is None:
+            return False
+        requests = self._requests
+        if not confirmed:
+            request = requests.drop()
+            if request is not None:
+                self._send_by_client(request)
+        elif (outcome := requests.confirm()) is not None:
+            self._notify(self._listener.on_committed, outcome)
+        return confirmed
+
     def sweep(self, limit: int) -> list[Message]:
         """Return fetched records, at most `limit`; never blocks; serves callbacks."""
         self._before()
+        if self._direct.waiting:
+            self._take_direct_answer(0)
         try:
             batch = self._open.consume(limit, 0)
         except CLIENT_ERRORS as error:
@@ -396,6 +440,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._join(self._topics, self._listener)
 
     def _drop_unanswered(self) -> None:
+        self._direct.close()
         request = self._requests.drop()
         if request is not None:
             self._unsent = request.all_failed(CLOSED)
@@ -515,29 +560,39 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._send(CommitRequest(tuple(positions)))
 
     def prepare(self, position: Position) -> ClientCommit:
-        return ClientCommit(position, offsets=_client_offsets((position,)))
+        frame = self._direct.frame((position,))
+        return ClientCommit(position, offsets=[] if frame else _client_offsets((position,)), frame=frame)
 
     def commit_prepared(self, prepared: PreparedCommit) -> None:
-        offsets = prepared.offsets if isinstance(prepared, ClientCommit) else None
-        self._send(CommitRequest((prepared.position,), prepared), offsets)
+        self._send(CommitRequest((prepared.position,), prepared))
 
-    def _send(self, request: CommitRequest, offsets: list[ClientPlace] | None = None) -> None:
-        """`offsets`: what the client is given, if that is made already."""
-        requests = self._requests
+    def _send(self, request: CommitRequest) -> None:
+        requests, positions, prepared = self._requests, request.positions, request.prepared
         if requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
-        client = self._client or self._open  # one call less: every record comes through here under `commit="each"`
+        frame = prepared.frame if isinstance(prepared, ClientCommit) else self._direct.frame(positions)
+        if frame is not None and self._direct.send(frame):
+            requests.under_way = request
+        else:
+            self._send_by_client(request)
+        if len(positions) == 1:
+            self._answer_wait.sent_one()
+        else:
+            self._answer_wait.sent(time.monotonic())
+
+    def _send_by_client(self, request: CommitRequest) -> None:
+        client = self._client or self._open  # one call less: every record may come through here under `commit="each"`
+        prepared = request.prepared
+        offsets = prepared.offsets if isinstance(prepared, ClientCommit) else None
         try:
             client.commit(offsets=offsets or _client_offsets(request.positions), asynchronous=True)
             os.sched_yield()  # to the client's thread that sends it: what the caller does meanwhile must not delay it
         except CLIENT_ERRORS as error:
             self._not_sent(request, error)
             return
-        requests.under_way = request  # its answer is served by a later call
-        if len(request.positions) == 1:
-            self._answer_wait.sent_one()
-        else:
-            self._answer_wait.sent(time.monotonic())
+        self._requests.under_way = request  # its answer is served by a later call
+        with contextlib.suppress(*CLIENT_ERRORS):  # then it describes no membership
+            self._direct.sent_by_client(client.consumer_group_metadata)
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)
@@ -553,6 +608,10 @@ class KafkaSource(ListeningSource, OffsetQueries):
             outcome, self._unsent = self._unsent, None
             self._notify(self._listener.on_committed, outcome)
             return 0.0
+        if self._direct.waiting:
+            self._take_direct_answer(timeout_s)
+            if self._direct.waiting:
+                return 0.0
         request = self._requests.under_way
         deadline = time.monotonic() + timeout_s
         while request is not None and (left_s := deadline - time.monotonic()) > 0:
@@ -615,7 +674,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
     def _on_assign(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         self._classic, self._renew_after_s = None, REJOIN_S
-        self._notify(self._listener.on_assigned, places)
+        self._notify_of(self._listener.on_assigned, places)
         not_started = [place for place in places if place not in self._started]
         if len(not_started) == len(places):  # also for an empty list: the group waits for an answer
             self._notify(self._assign, [], "start nothing")
@@ -624,15 +683,23 @@ class KafkaSource(ListeningSource, OffsetQueries):
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return  # they were given up before; the binding unassigns what the client still has
-        self._notify(self._listener.on_revoked, places)
+        self._notify_of(self._listener.on_revoked, places)
         self._notify(self._release, places)
 
     def _on_lost(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return
-        self._notify(self._listener.on_lost, places)
+        self._notify_of(self._listener.on_lost, places)
         self._notify(self._release, places)
+
+    def _notify_of(self, change: Callable[[Sequence[TopicPartition]], None], places: Sequence[TopicPartition]) -> None:
+        """The membership changes with the assignment, perhaps not before the listener returns: until then, the client
+        sends all commits.
+        """
+        self._direct.retire()
+        self._notify(change, places)
+        self._direct.retire()
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
         if error is not None or not self._requests.confirm_silently(partitions or []):

@@ -14,9 +14,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.kafka_python.faults import source_error
-from keepfast.kafka.places import names_of
-
-END_OF_TEXT = "\0"
+from keepfast.kafka.places import END_OF_TEXT, names_of
 
 
 def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
@@ -32,11 +30,6 @@ def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float
         text = (held.metadata or "").removesuffix(END_OF_TEXT) if held is not None else ""
         found.append(CommittedOffset(place, None) if held is None else CommittedOffset(place, held.offset, text))
     return found
-
-
-def ended(metadata: str) -> str:
-    """A commit's text as confluent-kafka stores it, which can only read texts that end in this way."""
-    return metadata + END_OF_TEXT if metadata else ""
 
 
 def edges_of(client: Any, place: TopicPartition, timeout_s: float) -> tuple[int, int]:

@@ -39,7 +39,7 @@ from keepfast.kafka.kafka_python.thread import (
     ThreadClosed,
     ThreadMessage,
 )
-from keepfast.kafka.places import names_of
+from keepfast.kafka.places import ended, names_of
 from keepfast.kafka.source import ListeningSource, opened
 
 
@@ -370,7 +370,7 @@ class KafkaPythonSource(ListeningSource):
             inbox.put(Answered(request, error))
 
         offsets = {
-            ClientPlace(*position.place): OffsetAndMetadata(position.offset, queries.ended(position.metadata), -1)
+            ClientPlace(*position.place): OffsetAndMetadata(position.offset, ended(position.metadata), -1)
             for position in positions
         }
         try:

@@ -1,0 +1,689 @@
+"""A connection of our own for commits: what it confirms, what it leaves to the client, and how it is opened."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Self
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from keepfast.core.errors import Fault
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
+from keepfast.core.records import TopicPartition
+from keepfast.kafka import Connection, KafkaSource, commits
+from keepfast.kafka.commit_connection import (
+    CommitConnection,
+    ConnectError,
+    GroupMembership,
+    NotPossible,
+    Opener,
+)
+from keepfast.kafka.commits import DirectCommits
+from keepfast.testing.broker import KafkaBroker
+from tests.support.members import (
+    DirectSource,
+    GroupMember,
+    Places,
+    connection,
+    drive,
+    kafka_member,
+    new_group,
+)
+from tests.support.waiting import happens, wait_until
+from tests.support.wire import evict
+
+Topic = Callable[..., str]
+Join = Callable[..., GroupMember]
+
+MEMBER = GroupMembership("g", "m-1", 3, None)
+PLACE = TopicPartition("t", 0)
+
+
+class Coordinator:
+    """The other end of a connection, which answers what a test says."""
+
+    def __init__(self, *, timeout_s: float = 60.0, lasts_s: float = float("inf")) -> None:
+        ours, self._end = socket.socketpair()
+        self.connection = CommitConnection(ours, MEMBER, "test", version=8, lasts_s=lasts_s, timeout_s=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        self._end.close()
+
+    def ask(self, *positions: Position) -> bytes:
+        """Send a request; returns its correlation id."""
+        assert self.connection.send(self.connection.frame(positions))
+        (length,) = struct.unpack(">i", self._end.recv(4, socket.MSG_WAITALL))
+        return self._end.recv(length, socket.MSG_WAITALL)[4:8]
+
+    def write(self, content: bytes) -> None:
+        self._end.sendall(content)
+
+    def reply(self, number: bytes, body: bytes, *, throttled_ms: int = 0) -> None:
+        answer = number + b"\0" + struct.pack(">i", throttled_ms) + body
+        self.write(struct.pack(">i", len(answer)) + answer)
+
+    def hang_up(self) -> None:
+        self._end.close()
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    with Coordinator() as made:
+        yield made
+
+
+def stored(*partitions: tuple[int, int], topic: bytes = b"t") -> bytes:
+    """What the broker says of one topic: pairs of partition and error."""
+    body = bytes([2, len(topic) + 1]) + topic + bytes([len(partitions) + 1])
+    for partition, error in partitions:
+        body += struct.pack(">ih", partition, error) + b"\0"
+    return body + b"\0\0"
+
+
+# -- answers
+
+
+def test_the_answer_that_all_is_stored_confirms(coordinator: Coordinator) -> None:
+    number = coordinator.ask(Position(PLACE, 5, "text"))
+    assert coordinator.connection.waiting
+    assert coordinator.connection.answer(0) is None
+    coordinator.reply(number, stored((0, 0)))
+    assert coordinator.connection.answer(1) is True
+    assert not coordinator.connection.waiting
+
+
+def test_it_may_be_throttled_and_come_in_pieces(coordinator: Coordinator) -> None:
+    number = coordinator.ask(Position(PLACE, 5))
+    answer = number + b"\0" + struct.pack(">i", 1500) + stored((0, 0))
+    whole = struct.pack(">i", len(answer)) + answer
+    for byte in whole[:-1]:
+        coordinator.write(bytes([byte]))
+        assert coordinator.connection.answer(1) is None
+    coordinator.write(whole[-1:])
+    assert coordinator.connection.answer(1) is True
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(stored((0, 22)), id="an error"),
+        pytest.param(stored((1, 0)), id="another partition"),
+        pytest.param(stored((0, 0), topic=b"u"), id="another topic"),
+        pytest.param(stored((0, 0), (1, 0)), id="one more"),
+        pytest.param(stored(), id="none"),
+        pytest.param(b"\1\0", id="no topic"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(stored((0, 0)) + b"\0", id="a byte more"),
+    ],
+)
+def test_any_other_answer_does_not(coordinator: Coordinator, body: bytes) -> None:
+    coordinator.reply(coordinator.ask(Position(PLACE, 5)), body)
+    assert coordinator.connection.answer(1) is False
+
+
+def test_an_answer_to_another_request_does_not(coordinator: Coordinator) -> None:
+    number = coordinator.ask(Position(PLACE, 5))
+    coordinator.reply(bytes([number[0] + 1]) + number[1:], stored((0, 0)))
+    assert coordinator.connection.answer(1) is False
+
+
+def test_each_request_has_a_number_of_its_own(coordinator: Coordinator) -> None:
+    first = coordinator.ask(Position(PLACE, 5))
+    coordinator.reply(first, stored((0, 0)))
+    assert coordinator.connection.answer(1)
+    second = coordinator.ask(Position(PLACE, 6))
+    assert second != first
+    coordinator.reply(first, stored((0, 0)))
+    assert coordinator.connection.answer(1) is False
+
+
+@pytest.mark.parametrize("errors", [(0, 0), (0, 22), (22, 0)])
+def test_all_partitions_of_a_request_have_to_be_stored(coordinator: Coordinator, errors: tuple[int, int]) -> None:
+    number = coordinator.ask(Position(PLACE, 5), Position(TopicPartition("t", 1), 8, "more"))
+    coordinator.reply(number, stored(*enumerate(errors)))
+    assert coordinator.connection.answer(1) is (errors == (0, 0))
+
+
+def test_a_connection_that_ends_does_not_confirm(coordinator: Coordinator) -> None:
+    coordinator.ask(Position(PLACE, 5))
+    coordinator.hang_up()
+    assert coordinator.connection.answer(1) is False
+
+
+def test_a_connection_that_has_ended_takes_no_request(coordinator: Coordinator) -> None:
+    coordinator.hang_up()
+    connected = coordinator.connection
+    assert not connected.send(connected.frame([Position(PLACE, 5)]))
+
+
+def test_an_answer_is_awaited_as_long_as_the_client_would() -> None:
+    with Coordinator(timeout_s=0.05) as coordinator:
+        coordinator.ask(Position(PLACE, 5))
+        seen = [coordinator.connection.answer(0)]
+        assert happens(lambda: coordinator.connection.answer(0.01) is False, within_s=30)
+        assert seen == [None]
+
+
+def test_a_session_that_ends_soon_takes_no_further_request() -> None:
+    with Coordinator(lasts_s=0.05) as coordinator:
+        assert happens(lambda: not coordinator.connection.fresh, within_s=30)
+
+
+def test_one_that_was_idle_takes_no_further_request(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert coordinator.connection.fresh
+    monkeypatch.setattr("keepfast.kafka.commit_connection.IDLE_S", 0.0)
+    assert not coordinator.connection.fresh
+
+
+@pytest.mark.parametrize("text", ["", "x", "α" * 100, "y" * 4000])
+def test_a_request_that_is_made_again_is_the_same_but_for_its_position(coordinator: Coordinator, text: str) -> None:
+    first, again = Position(PLACE, 1, "first"), Position(PLACE, 2**40, text)
+    made = coordinator.connection
+    fresh = made._frame([again])
+    made.frame([first])
+    assert made.frame([again]) == fresh
+
+
+# -- the membership, as the client describes it
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (b"CGMDv2:\x03\0\0\0g\0m-1\0\x01", GroupMembership("g", "m-1", 3, None)),
+        (b"CGMDv2:\x03\0\0\0g\0m-1\0\x00name\0", GroupMembership("g", "m-1", 3, "name")),
+        (b"CGMDv2:\xff\xff\xff\xffg\0\0\x01", GroupMembership("g", "", -1, None)),
+        (b"CGMDv3:\x03\0\0\0g\0m-1\0\x01", None),
+        (b"CGMDv2:", None),
+        (b"", None),
+    ],
+)
+def test_a_membership_is_read_or_not_known(metadata: bytes, expected: GroupMembership | None) -> None:
+    if metadata[7:8] == b"\x03" or expected is not None:
+        epoch = struct.unpack("<i", metadata[7:11])[0]  # as the client writes it, in the order of this machine
+        metadata = metadata[:7] + struct.pack("=i", epoch) + metadata[11:]
+    assert GroupMembership.read(metadata) == expected
+
+
+# -- on a broker
+
+
+@pytest.fixture
+def direct(kafka: KafkaBroker) -> Iterator[Join]:
+    """`direct(topic, group, …)`: a member that sends its commits on a connection of its own."""
+    members: list[GroupMember] = []
+
+    def join(topic: str, group: str, **how: Any) -> GroupMember:
+        members.append(kafka_member(connection(kafka.bootstrap), topic, group, of=DirectSource, **how))
+        return members[-1]
+
+    yield join
+    for member in members:
+        member.source.close()
+
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("name", [None, "one"], ids=["dynamic", "static"])
+def test_positions_of_several_partitions_are_stored(
+    topic: Topic, direct: Join, protocol: str, name: str | None
+) -> None:
+    member = direct(topic_name := topic(partitions=3), new_group(), group_protocol=protocol, group_instance_id=name)
+    drive([member], lambda: len(member.owned) == 3)
+    positions = [Position(TopicPartition(topic_name, number), 7 + number, "α" * number) for number in range(3)]
+    member.source.commit(positions)
+    assert member.source._direct.waiting
+    drive([member], lambda: member.outcomes)
+    assert member.outcomes == [CommitOutcome(tuple(positions))]
+    found = member.source.committed([one.place for one in positions], 10.0)
+    assert found == [CommittedOffset(one.place, one.offset, one.metadata) for one in positions]
+
+
+@PROTOCOLS
+def test_a_member_that_is_not_one_any_more_gets_nothing_stored(
+    kafka: KafkaBroker, topic: Topic, direct: Join, protocol: str
+) -> None:
+    name, group = topic(), new_group()
+    place, member = TopicPartition(name, 0), direct(name, group, group_protocol=protocol)
+    drive([member], lambda: member.owned)
+    assert member.commit(Position(place, 1)).failed == ()
+    membership = member.source._open.consumer_group_metadata()
+    member.source.close()
+    # Another one has the partition; the one before it still commits in its own name.
+    next_one = direct(name, group, group_protocol=protocol)
+    drive([next_one], lambda: next_one.owned)
+    of_before = GroupMembership.read(membership)
+    assert of_before is not None
+    stale = Opener(next_one.source._properties).open(of_before)
+    assert stale.send(stale.frame([Position(place, 9)]))
+    assert wait_until(lambda: stale.answer(0.1) is not None or None, "an answer") is True
+    stale.close()
+    assert next_one.source.committed([place], 10.0) == [CommittedOffset(place, 1, "")]
+
+
+def test_what_it_does_not_confirm_the_client_sends_again(topic: Topic, direct: Join) -> None:
+    name = topic(partitions=2)
+    member = direct(name, new_group())
+    drive([member], lambda: len(member.owned) == 2)
+    good, large = Position(TopicPartition(name, 0), 3, "ok"), Position(TopicPartition(name, 1), 3, "x" * 5000)
+    outcome = member.commit(good, large)
+    assert dict(outcome.failed)[large].fault is Fault.TOO_LARGE
+    assert [held.offset for held in member.source.committed([good.place, large.place], 10.0)] == [3, None]
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_commit_whose_connection_breaks_is_sent_again_by_the_client(
+    topic: Topic, direct: Join, prepared: bool
+) -> None:
+    name = topic()
+    member, position = direct(name, new_group()), Position(TopicPartition(name, 0), 4, "once")
+    drive([member], lambda: member.owned)
+    assert member.commit(Position(position.place, 1)).failed == ()
+    ready = member.source.prepare(position)
+    if prepared:
+        member.source.commit_prepared(ready)
+    else:
+        member.source.commit([position])
+    member.source._direct._connection._socket.shutdown(socket.SHUT_RDWR)
+    drive([member], lambda: ready.confirmed or len(member.outcomes) == 2)
+    assert ready.confirmed or member.outcomes[1] == CommitOutcome((position,))
+    assert member.source.committed([position.place], 10.0) == [CommittedOffset(position.place, 4, "once")]
+
+
+def test_a_commit_under_way_when_partitions_are_revoked_is_answered_inside(topic: Topic, direct: Join) -> None:
+    name, group = topic(partitions=2), new_group()
+    first = direct(name, group)
+    drive([first], lambda: len(first.owned) == 2)
+    positions = [Position(place, 5, "before") for place in sorted(first.owned)]
+    inside: list[CommitOutcome] = []
+
+    def wait(_: Places) -> None:
+        assert first.source._direct.waiting
+        wait_until(lambda: first.outcomes, "the answer", between=lambda: first.source.serve(0.1))
+        inside.extend(first.outcomes)
+
+    first.during_revoke = wait
+    first.source.commit(positions)
+    second = direct(name, group)
+
+    def step() -> None:
+        first.source._open.poll(0.05)  # the client alone, so that nobody takes the answer
+        second.step()
+
+    wait_until(lambda: inside, "a callback", between=step)
+    assert inside == [CommitOutcome(tuple(positions))]
+    drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
+
+
+def test_after_a_rebalance_it_commits_in_the_name_of_the_new_generation(topic: Topic, direct: Join) -> None:
+    name, group = topic(partitions=2), new_group()
+    first = direct(name, group)
+    drive([first], lambda: len(first.owned) == 2)
+    before = first.commit(Position(TopicPartition(name, 0), 1))
+    second = direct(name, group)
+    drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
+    assert first.source._direct._connection is None, "what it said was said in the name of the old one"
+    [kept], [moved] = first.owned, second.owned
+    outcomes = [first.commit(Position(kept, 2), beside=[second]), second.commit(Position(moved, 2), beside=[first])]
+    assert [outcome.failed for outcome in (before, *outcomes)] == [(), (), ()]
+
+
+def test_a_member_that_was_evicted_hears_so_from_the_client(kafka: KafkaBroker, topic: Topic, direct: Join) -> None:
+    name, group = topic(), new_group()
+    place, member = TopicPartition(name, 0), direct(name, group)
+    drive([member], lambda: member.owned)
+    assert member.commit(Position(place, 1)).failed == ()
+    evict(kafka.bootstrap, group, member.source._open.memberid())
+    member.source.commit([Position(place, 2)])
+    drive([member], lambda: len(member.outcomes) == 2)
+    [(_, error)] = member.outcomes[1].failed
+    assert error.fault is Fault.REBALANCING
+
+
+def test_a_frozen_coordinator_blocks_nothing(kafka: KafkaBroker, topic: Topic, direct: Join) -> None:
+    name = topic()
+    place, member = TopicPartition(name, 0), direct(name, new_group())
+    drive([member], lambda: member.owned)
+    assert member.commit(Position(place, 1)).failed == ()
+    kafka.pause()
+    try:
+        member.source.commit([Position(place, 2)])
+        polls = 0
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            member.source.poll(0.01)
+            polls += 1
+        assert len(member.outcomes) == 1
+        assert polls >= 5, "it polls meanwhile"
+    finally:
+        kafka.resume()
+    drive([member], lambda: len(member.outcomes) == 2)
+    assert member.outcomes[1].failed == ()
+
+
+def test_one_is_opened_when_there_are_many_commits(topic: Topic, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "WITHIN_S", 60.0)
+    name = topic()
+    place, member = TopicPartition(name, 0), join(name, new_group())
+    drive([member], lambda: member.owned)
+    sent = 0
+
+    def commit() -> None:
+        nonlocal sent
+        sent += 1
+        assert member.commit(Position(place, sent)).failed == ()
+
+    for _ in range(commits.WORTHWHILE_COMMITS):
+        commit()
+        assert member.source._direct._connection is None
+    wait_until(lambda: member.source._direct._connection, "a connection", between=commit)
+    commit()
+    assert member.source.committed([place], 10.0) == [CommittedOffset(place, sent, "")]
+
+
+def test_none_is_opened_for_few_commits_or_where_it_is_switched_off(
+    kafka: KafkaBroker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "WORTHWHILE_COMMITS", 3)
+    for within_s, of in ((0.0, KafkaSource), (60.0, partial(KafkaSource, direct=False))):
+        monkeypatch.setattr(commits, "WITHIN_S", within_s)
+        name = topic()
+        place = TopicPartition(name, 0)
+        with kafka_member(connection(kafka.bootstrap), name, new_group(), of=of) as member:
+            drive([member], partial(getattr, member, "owned"))
+            for number in range(12):
+                assert member.commit(Position(place, number)).failed == ()
+            assert member.source._direct._attempt is None
+
+
+# -- when one fails
+
+
+class Opened:
+    """What an opener does in a test."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.error: Exception | None = None
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.connections: list[Coordinator] = []
+
+    def __call__(self, _: object) -> Self:
+        return self
+
+    def open(self, _: GroupMembership) -> CommitConnection:
+        self.count += 1
+        self.may_end.wait(60)
+        if self.error is not None:
+            raise self.error
+        self.connections.append(Coordinator())
+        return self.connections[-1].connection
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    made = Opened()
+    yield made
+    for one in made.connections:
+        one.__exit__()
+
+
+METADATA = b"CGMDv2:" + struct.pack("=i", 3) + b"g\0m-1\0\x01"
+
+
+def opening(monkeypatch: pytest.MonkeyPatch, opened: Opened) -> DirectCommits:
+    monkeypatch.setattr(commits, "WORTHWHILE_COMMITS", 2)
+    monkeypatch.setattr(commits, "WITHIN_S", 1e9)
+    monkeypatch.setattr(commits, "RETRY_S", 0.0)
+    monkeypatch.setattr(commits, "Opener", opened)
+    return DirectCommits({}, on=True)
+
+
+def by_client(direct: DirectCommits, count: int, metadata: bytes = METADATA) -> None:
+    for _ in range(count):
+        direct.sent_by_client(lambda: metadata)
+        time.sleep(0.005)
+
+
+def test_a_failure_that_may_pass_is_tried_again(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.error = ConnectError("not now")
+    direct = opening(monkeypatch, opened)
+    wait_until(lambda: opened.count == 2, "a second try", between=lambda: by_client(direct, 2))
+    opened.error = None
+    wait_until(lambda: direct.frame([Position(PLACE, 1)]), "a connection", between=lambda: by_client(direct, 2))
+
+
+def test_one_that_is_not_possible_is_not(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    opened.error = NotPossible("the login was refused")
+    direct = opening(monkeypatch, opened)
+    wait_until(lambda: caplog.records, "a word", between=lambda: by_client(direct, 2))
+    by_client(direct, 10)
+    assert opened.count == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "commit_connection_not_possible: the client sends all commits: the login was refused"
+    ]
+
+
+@pytest.mark.parametrize("metadata", [b"CGMDv9:", b"CGMDv2:" + struct.pack("=i", -1) + b"g\0\0\x01"])
+def test_without_a_membership_none_is_opened(opened: Opened, monkeypatch: pytest.MonkeyPatch, metadata: bytes) -> None:
+    direct = opening(monkeypatch, opened)
+    by_client(direct, 10, metadata)
+    assert opened.count == 0
+
+
+def test_one_that_is_ready_after_the_membership_has_changed_is_closed(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.may_end.clear()
+    direct = opening(monkeypatch, opened)
+    wait_until(lambda: opened.count, "a try", between=lambda: by_client(direct, 1))
+    direct.retire()
+    opened.may_end.set()
+    wait_until(lambda: opened.connections, "a connection")
+    wait_until(lambda: opened.connections[0].connection._socket.fileno() == -1, "closed")
+    assert direct.frame([Position(PLACE, 1)]) is None
+
+
+def test_after_the_membership_has_changed_only_the_answer_is_awaited(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = opening(monkeypatch, opened)
+    frame = wait_until(lambda: direct.frame([Position(PLACE, 1)]), "a connection", between=lambda: by_client(direct, 2))
+    assert frame is not None
+    assert direct.send(frame)
+    direct.retire()
+    assert direct.waiting
+    assert direct.frame([Position(PLACE, 2)]) is None
+    opened.connections[0].reply(struct.pack(">i", 1), stored((0, 0)))
+    assert direct.answer(5) is True
+    assert not direct.waiting
+    assert not direct.send(frame), "it is closed"
+
+
+# -- how one is opened
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "GSSAPI"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "PLAIN"),
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "a",
+                "sasl.password": "é",
+            },
+            "ASCII",
+        ),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"}, "certificates"),
+        ({"security.protocol": "SSL", "ssl.certificate.location": "/no/such/file"}, "certificates"),
+        ({"security.protocol": "SSL", "ssl.cipher.suites": "X"}, r"ssl\.cipher\.suites"),
+        ({"enable.ssl.certificate.verification": False}, r"enable\.ssl\.certificate\.verification"),
+        ({"oauth_cb": print}, "oauth_cb"),
+    ],
+)
+def test_security_that_only_the_client_knows_is_left_to_it(properties: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NotPossible, match=reason):
+        Opener({"bootstrap.servers": "127.0.0.1:1", **properties})
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[KafkaBroker]:
+    """TLS, and logins by PLAIN and SCRAM that last for 3 s."""
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    config = {
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": scram,
+        "listener.name.sasl.scram-sha-512.sasl.jaas.config": scram,
+        "connections.max.reauth.ms": "3000",
+    }
+    with KafkaBroker(sasl_users={"alice": "secret"}, tls=True, config=config) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            user = UserScramCredentialUpsertion("bob=, ltd", ScramCredentialInfo(mechanism, 4096), b"pa,ss=word")
+            for done in admin.alter_user_scram_credentials([user]).values():
+                done.result(60)
+        yield broker
+
+
+def login(broker: KafkaBroker, mechanism: str, user: str, password: str) -> dict[str, Any]:
+    return {
+        "brokers": [broker.bootstrap_sasl],
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_username": user,
+        "sasl_password": password,
+    }
+
+
+def committed_directly(broker: KafkaBroker, to: dict[str, Any]) -> list[CommittedOffset]:
+    """What a member with this connection stores by itself."""
+    name = broker.create_topic(f"secured-{new_group()}")
+    place = TopicPartition(name, 0)
+    with kafka_member(Connection(**to, properties={"log_level": 0}), name, new_group(), of=DirectSource) as member:
+        drive([member], lambda: member.owned)
+        member.source.commit([Position(place, 11, "by hand")])
+        assert member.source._direct.waiting
+        drive([member], lambda: member.outcomes)
+        assert member.source._direct._connection is not None, "it was confirmed there"
+        return [*member.source.committed([place], 10.0)]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user", "password"),
+    [
+        ("PLAIN", "alice", "secret"),
+        ("SCRAM-SHA-256", "bob=, ltd", "pa,ss=word"),
+        ("SCRAM-SHA-512", "bob=, ltd", "pa,ss=word"),
+    ],
+)
+def test_a_login(secured: KafkaBroker, mechanism: str, user: str, password: str) -> None:
+    [found] = committed_directly(secured, login(secured, mechanism, user, password))
+    assert (found.offset, found.metadata) == (11, "by hand")
+
+
+def test_tls(secured: KafkaBroker) -> None:
+    to = {"brokers": [secured.bootstrap_tls], "security_protocol": "SSL", "ssl_ca_location": str(secured.tls_ca)}
+    [found] = committed_directly(secured, to)
+    assert (found.offset, found.metadata) == (11, "by hand")
+
+
+def properties_of(to: dict[str, Any]) -> dict[str, Any]:
+    with_names = {name.replace("_", "."): value for name, value in to.items() if name != "brokers"}
+    return {"bootstrap.servers": ",".join(to["brokers"]), "group.id": "g", **with_names}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user"), [("PLAIN", "alice"), ("SCRAM-SHA-256", "bob=, ltd"), ("SCRAM-SHA-512", "nobody")]
+)
+def test_a_login_that_is_refused_is_not_tried_again(secured: KafkaBroker, mechanism: str, user: str) -> None:
+    with pytest.raises(NotPossible, match="refused the login"):
+        Opener(properties_of(login(secured, mechanism, user, "guess"))).open(MEMBER)
+
+
+def test_a_certificate_that_is_not_trusted_is_not_accepted(secured: KafkaBroker) -> None:
+    to = {"brokers": [secured.bootstrap_tls], "security_protocol": "SSL"}
+    with pytest.raises(NotPossible, match="certificate is not accepted"):
+        Opener(properties_of(to)).open(MEMBER)
+
+
+def test_a_session_is_not_used_to_its_end(secured: KafkaBroker) -> None:
+    opener = Opener(properties_of(login(secured, "PLAIN", "alice", "secret")))
+
+    def open_one() -> CommitConnection | None:
+        with suppress(ConnectError):  # the first group on this broker has no coordinator at once
+            return opener.open(MEMBER)
+        return None
+
+    opened = wait_until(open_one, "a connection")
+    assert opened is not None
+    assert opened.fresh
+    assert happens(lambda: not opened.fresh, within_s=30)
+    opened.close()
+
+
+def test_brokers_that_do_not_answer_are_passed_over(kafka: KafkaBroker) -> None:
+    host, _, port = kafka.bootstrap.rpartition(":")
+    one = Opener({"bootstrap.servers": f"127.0.0.1:1, PLAINTEXT://{host}:{port}", "group.id": "g"})
+    one.open(MEMBER).close()
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "", "127.0.0.1:port"])
+def test_without_a_broker_it_may_be_different_the_next_time(servers: str) -> None:
+    with pytest.raises(ConnectError):
+        Opener({"bootstrap.servers": servers, "group.id": "g"}).open(MEMBER)
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ([b"\0\0" + struct.pack(">i", 2) + struct.pack(">hhhhhh", 8, 2, 7, 10, 0, 4)], NotPossible),
+        ([b"\0\x23" + struct.pack(">i", 0)], NotPossible),
+        ([b"\0\0" + struct.pack(">i", 999)], ConnectError),
+        ([b""], ConnectError),
+    ],
+    ids=["too old", "an error", "cut off", "empty"],
+)
+def test_a_broker_that_says_something_else_is_left_to_the_client(answers: list[bytes], error: type[Exception]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        speaking = threading.Thread(target=speak, args=(server, answers))
+        speaking.start()
+        with pytest.raises(error):
+            Opener({"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}", "group.id": "g"}).open(MEMBER)
+        speaking.join()
+
+
+def speak(server: socket.socket, answers: list[bytes]) -> None:
+    """Answer so many requests with these bodies, and hang up."""
+    connected, _ = server.accept()
+    with connected:
+        for body in answers:
+            (length,) = struct.unpack(">i", connected.recv(4, socket.MSG_WAITALL))
+            request = connected.recv(length, socket.MSG_WAITALL)
+            answer = request[4:8] + body
+            connected.sendall(struct.pack(">i", len(answer)) + answer)
