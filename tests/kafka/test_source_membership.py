@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -12,6 +16,7 @@ from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka import Consuming, KafkaSource, source_properties
 from keepfast.testing.broker import KafkaBroker
+from tests.support import starved_close
 from tests.support.members import (
     GroupMember,
     Places,
@@ -22,6 +27,8 @@ from tests.support.members import (
     produce,
     static_members,
 )
+from tests.support.project_files import ROOT
+from tests.support.waiting import DEADLINE_S
 
 Join = Callable[..., GroupMember]
 Topic = Callable[..., str]
@@ -80,6 +87,31 @@ def test_a_member_without_a_name_leaves_in_any_case(topic: Topic, join: Join) ->
     drive([one, two], lambda: len(one.owned) == 1 and len(two.owned) == 1)
     one.source.close(leave=False)
     drive([two], lambda: len(two.owned) == 2, timeout_s=SESSION_MS / 2_000)
+
+
+STATIC = {"group_instance_id": "one"}
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="threads are starved by a policy of Linux")
+@pytest.mark.parametrize(
+    ("consuming", "leave"),
+    [
+        pytest.param(STATIC | {"group_protocol": "classic"}, False, id="static, cooperative"),
+        pytest.param(STATIC | {"group_protocol": "classic"}, True, id="static, cooperative, leaving"),
+        pytest.param(STATIC | {"assignor": "range"}, False, id="static, eager"),
+        pytest.param(STATIC | {"group_protocol": "consumer"}, False, id="static, KIP-848"),
+        pytest.param({"group_protocol": "classic"}, True, id="cooperative"),
+        pytest.param({"group_protocol": "consumer"}, True, id="KIP-848"),
+    ],
+)
+def test_a_member_closes_while_the_callback_of_its_assignment_is_queued(
+    kafka: KafkaBroker, topic: Topic, consuming: dict[str, str], leave: bool
+) -> None:
+    """And its listener hears of no partitions that it would have to give up at once."""
+    arguments = [kafka.bootstrap, topic(partitions=2), new_group(), json.dumps(consuming), json.dumps(leave)]
+    program = [sys.executable, "-m", starved_close.__name__, *arguments]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
+    assert done.stdout.splitlines() == starved_close.ROUNDS * ["[]"]
 
 
 def test_a_group_whose_members_have_another_assignor_names_the_setting_that_joins_it(topic: Topic, join: Join) -> None:

@@ -197,14 +197,14 @@ class AdoptedSource(KafkaSource):
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
-    def _on_assign(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
-        if not self._protocol_known:
+    def _on_assign(self, client: Consumer, partitions: list[ClientPlace]) -> None:
+        if not self._protocol_known and not self._ending:  # inside the client's `close` either kind of answer will do
             self._notify(self._learn_protocol)
-        super()._on_assign(_client, partitions)
+        super()._on_assign(client, partitions)
         self._notify(self._settle)
 
-    def _on_lost(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
-        super()._on_lost(_client, partitions)
+    def _on_lost(self, client: Consumer, partitions: list[ClientPlace]) -> None:
+        super()._on_lost(client, partitions)
         self._notify(self._settle)
 
     def _settle(self) -> None:

@@ -11,6 +11,9 @@ What the client can and cannot do, as far as this file depends on it (measured; 
 - Bool of a message is False for an empty value: compare with None.
 - Under KIP-848 some errors are fatal that the client recovers from under the classic protocol: see `transient_end`.
 - A static member leaves the group when it unsubscribes, and not when it just closes. Under KIP-848 it never leaves.
+- A rebalance callback always sends a request to the client's main thread and waits for the answer without a timeout: if
+  we do not (un)assign, the binding does. Inside `close` the main thread waits for one such request only, however many
+  callbacks are queued. Then it ends; a request that arrives at that moment is never answered: see `_end`.
 - After "offset out of range" only a new assignment restarts the partition; `seek` does not.
 - The end of a partition is queued behind its last record, once for each position, with the offset of the next fetch. A
   pause, a new assignment and a `seek` remove it from the queue, and it comes again.
@@ -198,6 +201,10 @@ READ_BACK_PAUSE_S = 0.1
 """After a read-back that timed out: requests must not pile up at an unresponsive coordinator."""
 UNASSIGN_TIMEOUT_S = 5.0
 """How long `close` waits for the partitions to be revoked, which is immediate unless a rebalance is under way."""
+SERVE_QUEUED_S = 1.0
+"""How long what is queued is served at most before the client is closed. Mostly nothing is."""
+END_TIMEOUT_S, END_POLL_S = 10.0, 0.02
+"""How long a callback inside the client's `close` waits at most for the end of the client, and how often it looks."""
 READ_BACK_AGAIN_S = 0.005
 """After a read-back that found other offsets than were sent."""
 CLOSED = SourceError("The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED")
@@ -248,7 +255,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._topics: list[str] = []
         self._renew_at: float | None = None
         self._renew_after_s = REJOIN_S
-        self._closing = False
+        self._closing = False  # the client is given up: no partition is started any more
+        self._ending = False  # inside the client's `close`
+        self._end_answered = False  # and it has had the answer that it waits for
         self._incremental = is_incremental(properties)
         self._client: Consumer | None = None
         self._started: dict[TopicPartition, Position] = {}
@@ -279,6 +288,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._client = Consumer({**self._properties, **callbacks, "logger": LOGGER})
         except CLIENT_ERRORS as error:
             raise config_error("consumer", error) from error
+        self._closing = False
 
     def _join(self, topics: Sequence[str], listener: Listener) -> None:
         self._registered = listener
@@ -424,15 +434,10 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def _renew(self) -> None:
         """Replace a failed client with a new one. The partitions of the old one are lost."""
+        self._renew_at = time.monotonic()  # until the old client is closed, its errors need no new one
+        self._give_up_all(self._listener.on_lost)
+        self._end(self._open)
         self._renew_at = None
-        places, old = list(self._started), self._open
-        if places:
-            self._notify(self._listener.on_lost, places)
-            self._notify(self._release, places)
-        self._closing = True
-        with contextlib.suppress(*CLIENT_ERRORS):
-            old.close()
-        self._closing = False
         self._paused.clear()
         self._drop_unanswered()
         self._requests.forget_late()  # their late answers went with the old client
@@ -544,14 +549,17 @@ class KafkaSource(ListeningSource, OffsetQueries):
     def _release(self, places: Sequence[TopicPartition]) -> None:
         self._stopped.update(places)
         self._unpause(places)  # the client keeps a pause beyond the assignment
-        for place in places:
-            self._started.pop(place, None)
-            self._ends.pop(place, None)
+        self._forget(places)
         with translated(f"unassign {names_of(places)}"):
             if self._incremental:
                 self._open.incremental_unassign([ClientPlace(*place) for place in places])
             else:
                 self._open.unassign()
+
+    def _forget(self, places: Sequence[TopicPartition]) -> None:
+        for place in places:
+            self._started.pop(place, None)
+            self._ends.pop(place, None)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -646,20 +654,66 @@ class KafkaSource(ListeningSource, OffsetQueries):
                 deadline = time.monotonic() + UNASSIGN_TIMEOUT_S
                 while self._started and time.monotonic() < deadline:
                     client.poll(0.05)  # records are discarded: the partitions are being revoked
-            elif self._started:
-                self._on_revoke(client, [ClientPlace(*place) for place in self._started])
+            else:
+                self._give_up_all(self._listener.on_revoked)
             self._before_leave()
-        self._closing = True
-        with contextlib.suppress(*CLIENT_ERRORS):
-            client.close()
+        self._end(client)
         self._client = None
         self._started.clear()
+        self._paused.clear()
         self._renew_at = None
         self._drop_unanswered()
         try:
             self._before()
         except BaseException:  # noqa: BLE001 - there is no later call that could raise it
             _log.exception("source_listener_failed_while_closing")
+
+    def _give_up_all(self, tell: Callable[[Sequence[TopicPartition]], None]) -> None:
+        """The listener gives up all its partitions; only `_end` may follow. A cooperative client keeps them until then:
+        if a callback is queued, its partitions must not be unassigned before it, see `_end`.
+        """
+        if not (places := list(self._started)):
+            return
+        self._notify_of(tell, places)
+        if self._incremental:
+            self._forget(places)
+        else:
+            self._notify(self._release, places)
+
+    def _end(self, client: Consumer) -> None:
+        """Close the client, whatever is queued in it. Never raises.
+
+        A rebalance may be queued when the client begins to close, which adds a revoke. A cooperative client takes the
+        first answer for both, and an eager one forgets what is queued. So an eager one is served before, and callbacks
+        after the first do not ask the client before it has ended.
+        """
+        self._closing = True
+        with contextlib.suppress(*CLIENT_ERRORS):
+            deadline = time.monotonic() + SERVE_QUEUED_S
+            while not self._incremental and client.poll(0) is not None and time.monotonic() < deadline:
+                pass  # records are discarded
+        self._ending, self._end_answered = True, False
+        with contextlib.suppress(*CLIENT_ERRORS):
+            client.close()
+        self._ending = False
+
+    def _await_turn(self, client: Consumer) -> None:
+        """At the start of each rebalance callback. Inside the client's `close`, all but the first wait until the client
+        has ended, at most `END_TIMEOUT_S`: from then on it refuses requests at once.
+        """
+        if not self._ending:
+            return
+        if not self._end_answered:
+            self._end_answered = True
+            return
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                client.committed([ClientPlace("keepfast.probe", 0)], END_POLL_S)  # a request with a timeout
+            except CLIENT_ERRORS as error:
+                inner = error_in(error)
+                if inner is None or inner.name() != "_TIMED_OUT":
+                    return
 
     @property
     def _is_static(self) -> bool:
@@ -671,7 +725,11 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     # -- callbacks: they run inside poll, sweep or close, and never raise --------------------------------------------
 
-    def _on_assign(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
+    def _on_assign(self, client: Consumer, partitions: list[ClientPlace]) -> None:
+        self._notify(self._await_turn, client)
+        if self._closing:
+            self._notify(self._assign, [], "start nothing")
+            return
         places = places_of(partitions)
         self._classic, self._renew_after_s = None, REJOIN_S
         self._notify_of(self._listener.on_assigned, places)
@@ -679,18 +737,21 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if len(not_started) == len(places):  # also for an empty list: the group waits for an answer
             self._notify(self._assign, [], "start nothing")
 
-    def _on_revoke(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
-        places = places_of(partitions)
-        if self._closing and not any(place in self._started for place in places):
-            return  # they were given up before; the binding unassigns what the client still has
-        self._notify_of(self._listener.on_revoked, places)
-        self._notify(self._release, places)
+    def _on_revoke(self, client: Consumer, partitions: list[ClientPlace]) -> None:
+        self._on_end_of(client, partitions, self._listener.on_revoked)
 
-    def _on_lost(self, _client: Consumer, partitions: list[ClientPlace]) -> None:
+    def _on_lost(self, client: Consumer, partitions: list[ClientPlace]) -> None:
+        self._on_end_of(client, partitions, self._listener.on_lost)
+
+    def _on_end_of(
+        self, client: Consumer, partitions: list[ClientPlace], tell: Callable[[Sequence[TopicPartition]], None]
+    ) -> None:
+        self._notify(self._await_turn, client)
         places = places_of(partitions)
-        if self._closing and not any(place in self._started for place in places):
-            return
-        self._notify_of(self._listener.on_lost, places)
+        if self._closing:  # the others were given up before, or never started
+            places = [place for place in places if place in self._started]
+        if places or not self._closing:
+            self._notify_of(tell, places)
         self._notify(self._release, places)
 
     def _notify_of(self, change: Callable[[Sequence[TopicPartition]], None], places: Sequence[TopicPartition]) -> None:
