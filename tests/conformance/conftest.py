@@ -34,7 +34,7 @@ LIMITS: dict[str, frozenset[str]] = {
 
 # Where a client is tried: everywhere, unless it differs from another one in these points only.
 FILES = {
-    "kafka-direct": ("test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
+    "kafka-direct": ("test_a_source_commits", "test_a_source_shares"),
     "adopted": ("test_a_sink_delivers", "test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
     "kafka-python": ("test_a_sink_delivers", "test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
     "kafka-python-eager": ("test_a_source_shares",),

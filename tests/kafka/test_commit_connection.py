@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Self
 
 import pytest
+from confluent_kafka import TopicPartition as ClientPlace
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
     AdminClient,
     ScramCredentialInfo,
@@ -30,7 +31,7 @@ from keepfast.kafka.commit_connection import (
     NotPossible,
     Opener,
 )
-from keepfast.kafka.commits import DirectCommits
+from keepfast.kafka.commits import CommitRequest, DirectCommits
 from keepfast.testing.broker import KafkaBroker
 from tests.support.members import (
     DirectSource,
@@ -38,8 +39,10 @@ from tests.support.members import (
     Places,
     connection,
     drive,
+    drive_for,
     kafka_member,
     new_group,
+    produce,
 )
 from tests.support.waiting import happens, wait_until
 from tests.support.wire import evict
@@ -54,9 +57,9 @@ PLACE = TopicPartition("t", 0)
 class Coordinator:
     """The other end of a connection, which answers what a test says."""
 
-    def __init__(self, *, timeout_s: float = 60.0, lasts_s: float = float("inf")) -> None:
+    def __init__(self, *, lasts_s: float = float("inf")) -> None:
         ours, self._end = socket.socketpair()
-        self.connection = CommitConnection(ours, MEMBER, "test", version=8, lasts_s=lasts_s, timeout_s=timeout_s)
+        self.connection = CommitConnection(ours, MEMBER, "test", version=8, lasts_s=lasts_s)
 
     def __enter__(self) -> Self:
         return self
@@ -70,6 +73,9 @@ class Coordinator:
         assert self.connection.send(self.connection.frame(positions))
         (length,) = struct.unpack(">i", self._end.recv(4, socket.MSG_WAITALL))
         return self._end.recv(length, socket.MSG_WAITALL)[4:8]
+
+    def answer(self, wait_s: float, *, patience_s: float = 60.0) -> bool | None:
+        return self.connection.answer(wait_s, patience_s=patience_s)
 
     def write(self, content: bytes) -> None:
         self._end.sendall(content)
@@ -102,9 +108,9 @@ def stored(*partitions: tuple[int, int], topic: bytes = b"t") -> bytes:
 def test_the_answer_that_all_is_stored_confirms(coordinator: Coordinator) -> None:
     number = coordinator.ask(Position(PLACE, 5, "text"))
     assert coordinator.connection.waiting
-    assert coordinator.connection.answer(0) is None
+    assert coordinator.answer(0) is None
     coordinator.reply(number, stored((0, 0)))
-    assert coordinator.connection.answer(1) is True
+    assert coordinator.answer(1) is True
     assert not coordinator.connection.waiting
 
 
@@ -114,9 +120,9 @@ def test_it_may_be_throttled_and_come_in_pieces(coordinator: Coordinator) -> Non
     whole = struct.pack(">i", len(answer)) + answer
     for byte in whole[:-1]:
         coordinator.write(bytes([byte]))
-        assert coordinator.connection.answer(1) is None
+        assert coordinator.answer(1) is None
     coordinator.write(whole[-1:])
-    assert coordinator.connection.answer(1) is True
+    assert coordinator.answer(1) is True
 
 
 @pytest.mark.parametrize(
@@ -134,36 +140,36 @@ def test_it_may_be_throttled_and_come_in_pieces(coordinator: Coordinator) -> Non
 )
 def test_any_other_answer_does_not(coordinator: Coordinator, body: bytes) -> None:
     coordinator.reply(coordinator.ask(Position(PLACE, 5)), body)
-    assert coordinator.connection.answer(1) is False
+    assert coordinator.answer(1) is False
 
 
 def test_an_answer_to_another_request_does_not(coordinator: Coordinator) -> None:
     number = coordinator.ask(Position(PLACE, 5))
     coordinator.reply(bytes([number[0] + 1]) + number[1:], stored((0, 0)))
-    assert coordinator.connection.answer(1) is False
+    assert coordinator.answer(1) is False
 
 
 def test_each_request_has_a_number_of_its_own(coordinator: Coordinator) -> None:
     first = coordinator.ask(Position(PLACE, 5))
     coordinator.reply(first, stored((0, 0)))
-    assert coordinator.connection.answer(1)
+    assert coordinator.answer(1)
     second = coordinator.ask(Position(PLACE, 6))
     assert second != first
     coordinator.reply(first, stored((0, 0)))
-    assert coordinator.connection.answer(1) is False
+    assert coordinator.answer(1) is False
 
 
 @pytest.mark.parametrize("errors", [(0, 0), (0, 22), (22, 0)])
 def test_all_partitions_of_a_request_have_to_be_stored(coordinator: Coordinator, errors: tuple[int, int]) -> None:
     number = coordinator.ask(Position(PLACE, 5), Position(TopicPartition("t", 1), 8, "more"))
     coordinator.reply(number, stored(*enumerate(errors)))
-    assert coordinator.connection.answer(1) is (errors == (0, 0))
+    assert coordinator.answer(1) is (errors == (0, 0))
 
 
 def test_a_connection_that_ends_does_not_confirm(coordinator: Coordinator) -> None:
     coordinator.ask(Position(PLACE, 5))
     coordinator.hang_up()
-    assert coordinator.connection.answer(1) is False
+    assert coordinator.answer(1) is False
 
 
 def test_a_connection_that_has_ended_takes_no_request(coordinator: Coordinator) -> None:
@@ -172,12 +178,10 @@ def test_a_connection_that_has_ended_takes_no_request(coordinator: Coordinator) 
     assert not connected.send(connected.frame([Position(PLACE, 5)]))
 
 
-def test_an_answer_is_awaited_as_long_as_the_client_would() -> None:
-    with Coordinator(timeout_s=0.05) as coordinator:
-        coordinator.ask(Position(PLACE, 5))
-        seen = [coordinator.connection.answer(0)]
-        assert happens(lambda: coordinator.connection.answer(0.01) is False, within_s=30)
-        assert seen == [None]
+def test_an_answer_is_awaited_for_so_long(coordinator: Coordinator) -> None:
+    coordinator.ask(Position(PLACE, 5))
+    assert coordinator.answer(0.1) is None
+    assert coordinator.answer(0.01, patience_s=0.05) is False
 
 
 def test_a_session_that_ends_soon_takes_no_further_request() -> None:
@@ -238,6 +242,25 @@ def direct(kafka: KafkaBroker) -> Iterator[Join]:
         member.source.close()
 
 
+def answer_of(connected: CommitConnection) -> bool | None:
+    return connected.answer(0.1, patience_s=60.0)
+
+
+@pytest.fixture
+def silent(direct: Join, coordinator: Coordinator) -> Join:
+    """`silent(topic, group, …)`: a member of two partitions with a commit for each under way that is not answered."""
+
+    def join(topic: str, group: str, **how: Any) -> GroupMember:
+        member = direct(topic, group, **how)
+        drive([member], lambda: len(member.owned) == 2)
+        member.source._direct._connection = coordinator.connection
+        member.source.commit([Position(place, 2, "before") for place in sorted(member.owned)])
+        assert member.source._direct.waiting
+        return member
+
+    return join
+
+
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
@@ -255,6 +278,19 @@ def test_positions_of_several_partitions_are_stored(
     assert member.outcomes == [CommitOutcome(tuple(positions))]
     found = member.source.committed([one.place for one in positions], 10.0)
     assert found == [CommittedOffset(one.place, one.offset, one.metadata) for one in positions]
+    plain = member.source._open.committed([ClientPlace(*one.place) for one in positions], 10.0)
+    assert [one.leader_epoch for one in plain] == [None] * 3, "as the client commits it"
+
+
+def test_one_request_may_have_several_topics(kafka: KafkaBroker, topic: Topic, direct: Join) -> None:
+    names = [topic(partitions=2), topic(partitions=2)]
+    member = direct(names[0], new_group())
+    drive([member], lambda: member.owned)
+    positions = [Position(TopicPartition(names[number % 2], number // 2), 40 + number, "t") for number in range(4)]
+    assert member.commit(*positions) == CommitOutcome(tuple(positions))
+    assert member.source._direct._connection is not None, "it was confirmed there"
+    held = member.source.committed([one.place for one in positions], 10.0)
+    assert [one.offset for one in held] == [40, 41, 42, 43]
 
 
 @PROTOCOLS
@@ -274,7 +310,9 @@ def test_a_member_that_is_not_one_any_more_gets_nothing_stored(
     assert of_before is not None
     stale = Opener(next_one.source._properties).open(of_before)
     assert stale.send(stale.frame([Position(place, 9)]))
-    assert wait_until(lambda: stale.answer(0.1) is not None or None, "an answer") is True
+    answers: list[bool | None] = []
+    wait_until(lambda: answers and answers[-1] is not None, between=lambda: answers.append(answer_of(stale)))
+    assert answers[-1] is False
     stale.close()
     assert next_one.source.committed([place], 10.0) == [CommittedOffset(place, 1, "")]
 
@@ -333,6 +371,119 @@ def test_a_commit_under_way_when_partitions_are_revoked_is_answered_inside(topic
     drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
 
 
+@PROTOCOLS
+def test_a_commit_without_an_answer_is_given_up_with_its_partitions(
+    topic: Topic, direct: Join, silent: Join, coordinator: Coordinator, protocol: str
+) -> None:
+    """The client, which has joined the next generation by then, must not send it."""
+    name, group = topic(partitions=2), new_group()
+    first = silent(name, group, group_protocol=protocol)
+    second = direct(name, group, group_protocol=protocol)
+    drive([second], lambda: (first.source._open.poll(0.02), second.owned)[1])
+    [moved] = second.owned
+    assert second.commit(Position(moved, 50, "of the second"), beside=[first]).failed == ()
+    coordinator.hang_up()
+    drive([first], lambda: first.outcomes)
+    assert [error.code for _, error in first.outcomes[0].failed] == ["GIVEN_UP"] * 2
+    drive_for([first, second], 0.5)
+    assert second.source.committed([moved], 10.0) == [CommittedOffset(moved, 50, "of the second")]
+
+
+def test_a_commit_without_an_answer_is_sent_by_the_client_while_its_partitions_stay(
+    topic: Topic, silent: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "PATIENCE_S", 0.2)
+    name = topic(partitions=2)
+    member = silent(name, new_group())
+    drive([member], lambda: member.outcomes)
+    assert member.outcomes[0].failed == ()
+    assert [held.offset for held in member.source.committed(sorted(member.owned), 10.0)] == [2, 2]
+
+
+def test_inside_a_callback_a_commit_without_an_answer_is_sent_by_the_client_and_read_back(
+    topic: Topic, direct: Join, silent: Join
+) -> None:
+    name, group = topic(partitions=2), new_group()
+    inside: list[CommitOutcome] = []
+
+    def wait(_: Places) -> None:
+        wait_until(lambda: first.outcomes, "an outcome", between=lambda: first.source.serve(0.1))
+        inside.extend(first.outcomes)
+
+    first = silent(name, group)
+    first.during_revoke = wait
+    second = direct(name, group)
+    drive([second], lambda: (first.source._open.poll(0.02), inside)[1])
+    assert [outcome.failed for outcome in inside] == [()]
+    assert len(inside[0].confirmed) == 2
+
+
+def test_commits_inside_a_callback_are_sent_by_the_client(topic: Topic, direct: Join) -> None:
+    name, group = topic(partitions=2), new_group()
+    first = direct(name, group)
+    drive([first], lambda: len(first.owned) == 2)
+    assert first.commit(Position(TopicPartition(name, 0), 1)).failed == ()
+    seen: list[bool] = []
+
+    def commit(places: Places) -> None:
+        first.source.commit([Position(place, 3) for place in places])
+        seen.append(first.source._direct.waiting)
+        first.source.serve(20.0)
+
+    first.during_revoke = commit
+    second = direct(name, group)
+    drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
+    assert seen == [False]
+    assert first.outcomes[-1].failed == ()
+
+
+def test_and_open_no_connection_there(topic: Topic, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "WORTHWHILE_COMMITS", 1)
+    name, group = topic(partitions=2), new_group()
+    first = join(name, group)
+    drive([first], lambda: len(first.owned) == 2)
+    seen: list[object] = []
+
+    def commit(places: Places) -> None:
+        first.source.commit([Position(place, 3) for place in places])
+        seen.append(first.source._direct._attempt)
+        first.source.serve(20.0)
+
+    first.during_revoke = commit
+    second = join(name, group)
+    drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("reads", ["poll", "sweep"])
+def test_an_answer_is_taken_while_the_client_has_records(
+    kafka: KafkaBroker, topic: Topic, direct: Join, coordinator: Coordinator, reads: str
+) -> None:
+    name = topic()
+    produce(kafka, name, 2_000)
+    member = direct(name, new_group())
+    drive([member], lambda: member.source._open.poll(0.02))  # the client has fetched a lot
+    member.source._direct._connection = coordinator.connection
+    number = coordinator.ask(Position(TopicPartition(name, 0), 1))
+    member.source._requests.under_way = CommitRequest((Position(TopicPartition(name, 0), 1),))
+    coordinator.reply(number, stored((0, 0), topic=name.encode()))
+    if reads == "poll":
+        assert member.source.poll(0) is not None
+    else:
+        assert member.source.sweep(10)
+    assert len(member.outcomes) == 1
+
+
+def test_a_source_that_is_closed_closes_its_connection(topic: Topic, direct: Join) -> None:
+    name = topic()
+    member = direct(name, new_group())
+    drive([member], lambda: member.owned)
+    member.source.commit([Position(TopicPartition(name, 0), 1)])
+    connected = member.source._direct._connection
+    member.source.close()
+    assert connected._socket.fileno() == -1
+
+
 def test_after_a_rebalance_it_commits_in_the_name_of_the_new_generation(topic: Topic, direct: Join) -> None:
     name, group = topic(partitions=2), new_group()
     first = direct(name, group)
@@ -372,7 +523,7 @@ def test_a_frozen_coordinator_blocks_nothing(kafka: KafkaBroker, topic: Topic, d
             member.source.poll(0.01)
             polls += 1
         assert len(member.outcomes) == 1
-        assert polls >= 5, "it polls meanwhile"
+        assert polls >= 20, "it polls meanwhile"
     finally:
         kafka.resume()
     drive([member], lambda: len(member.outcomes) == 2)
@@ -412,6 +563,7 @@ def test_none_is_opened_for_few_commits_or_where_it_is_switched_off(
             for number in range(12):
                 assert member.commit(Position(place, number)).failed == ()
             assert member.source._direct._attempt is None
+            assert member.source._direct._connection is None
 
 
 # -- when one fails
@@ -429,6 +581,9 @@ class Opened:
 
     def __call__(self, _: object) -> Self:
         return self
+
+    def cancel(self) -> None:
+        """What is being opened is closed when it is there."""
 
     def open(self, _: GroupMembership) -> CommitConnection:
         self.count += 1
@@ -519,7 +674,41 @@ def test_after_the_membership_has_changed_only_the_answer_is_awaited(
     opened.connections[0].reply(struct.pack(">i", 1), stored((0, 0)))
     assert direct.answer(5) is True
     assert not direct.waiting
-    assert not direct.send(frame), "it is closed"
+    assert opened.connections[0].connection._socket.fileno() == -1
+
+
+def test_after_that_it_is_awaited_for_less_long(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "RETIRED_PATIENCE_S", 0.0)
+    direct = opening(monkeypatch, opened)
+    frame = wait_until(lambda: direct.frame([Position(PLACE, 1)]), "a connection", between=lambda: by_client(direct, 2))
+    assert frame is not None
+    assert direct.send(frame)
+    assert direct.answer(0.01) is None
+    direct.retire()
+    assert direct.answer(0.01) is False
+
+
+def test_after_a_failure_the_client_sends_for_a_while(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opening(monkeypatch, opened)
+    monkeypatch.setattr(commits, "RETRY_S", 60.0)
+    direct = DirectCommits({}, on=True)
+    frame = wait_until(lambda: direct.frame([Position(PLACE, 1)]), "a connection", between=lambda: by_client(direct, 2))
+    assert frame is not None
+    opened.connections[0].hang_up()
+    assert not direct.send(frame)
+    by_client(direct, 10)
+    assert opened.count == 1
+
+
+def test_one_that_is_not_fresh_is_replaced_at_once(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opening(monkeypatch, opened)
+    monkeypatch.setattr(commits, "RETRY_S", 60.0)
+    direct = DirectCommits({}, on=True)
+    frame = wait_until(lambda: direct.frame([Position(PLACE, 1)]), "a connection", between=lambda: by_client(direct, 2))
+    assert frame is not None
+    monkeypatch.setattr("keepfast.kafka.commit_connection.IDLE_S", 0.0)
+    assert not direct.send(frame)
+    wait_until(lambda: opened.count == 2, "the next one", between=lambda: by_client(direct, 2))
 
 
 # -- how one is opened
@@ -545,6 +734,7 @@ def test_after_the_membership_has_changed_only_the_answer_is_awaited(
         ({"security.protocol": "SSL", "ssl.cipher.suites": "X"}, r"ssl\.cipher\.suites"),
         ({"enable.ssl.certificate.verification": False}, r"enable\.ssl\.certificate\.verification"),
         ({"oauth_cb": print}, "oauth_cb"),
+        ({"security.protocol": "TLS"}, "TLS"),
     ],
 )
 def test_security_that_only_the_client_knows_is_left_to_it(properties: dict[str, Any], reason: str) -> None:
@@ -628,19 +818,21 @@ def test_a_login_that_is_refused_is_not_tried_again(secured: KafkaBroker, mechan
 
 def test_a_certificate_that_is_not_trusted_is_not_accepted(secured: KafkaBroker) -> None:
     to = {"brokers": [secured.bootstrap_tls], "security_protocol": "SSL"}
-    with pytest.raises(NotPossible, match="certificate is not accepted"):
+    with pytest.raises(NotPossible, match="TLS is refused"):
         Opener(properties_of(to)).open(MEMBER)
+
+
+def opened_by(opener: Opener) -> CommitConnection | None:
+    """A broker has no coordinator for its first group at once."""
+    with suppress(ConnectError):
+        return opener.open(MEMBER)
+    return None
 
 
 def test_a_session_is_not_used_to_its_end(secured: KafkaBroker) -> None:
     opener = Opener(properties_of(login(secured, "PLAIN", "alice", "secret")))
 
-    def open_one() -> CommitConnection | None:
-        with suppress(ConnectError):  # the first group on this broker has no coordinator at once
-            return opener.open(MEMBER)
-        return None
-
-    opened = wait_until(open_one, "a connection")
+    opened = wait_until(lambda: opened_by(opener), "a connection")
     assert opened is not None
     assert opened.fresh
     assert happens(lambda: not opened.fresh, within_s=30)
@@ -649,8 +841,9 @@ def test_a_session_is_not_used_to_its_end(secured: KafkaBroker) -> None:
 
 def test_brokers_that_do_not_answer_are_passed_over(kafka: KafkaBroker) -> None:
     host, _, port = kafka.bootstrap.rpartition(":")
-    one = Opener({"bootstrap.servers": f"127.0.0.1:1, PLAINTEXT://{host}:{port}", "group.id": "g"})
-    one.open(MEMBER).close()
+    others = "127.0.0.1:1,[::1],127.0.0.1:port,SSL://127.0.0.1:1"
+    one = Opener({"bootstrap.servers": f"{others}, PLAINTEXT://{host}:{port},", "group.id": "g"})
+    wait_until(lambda: opened_by(one), "the coordinator").close()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:1", "", "127.0.0.1:port"])
@@ -676,6 +869,26 @@ def test_a_broker_that_says_something_else_is_left_to_the_client(answers: list[b
         with pytest.raises(error):
             Opener({"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}", "group.id": "g"}).open(MEMBER)
         speaking.join()
+
+
+def test_a_broker_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepfast.kafka.commit_connection.OPEN_TIMEOUT_S", 0.5)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        speaking = threading.Thread(target=trickle, args=(server, ended))
+        speaking.start()
+        with pytest.raises(ConnectError):
+            Opener({"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}", "group.id": "g"}).open(MEMBER)
+        ended.set()
+        speaking.join()
+
+
+def trickle(server: socket.socket, ended: threading.Event) -> None:
+    connected, _ = server.accept()
+    with connected:
+        connected.sendall(struct.pack(">ii", 100_000, 1))
+        while not ended.wait(0.05):
+            connected.sendall(b"\0")
 
 
 def speak(server: socket.socket, answers: list[bytes]) -> None:

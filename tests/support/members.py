@@ -149,13 +149,8 @@ class GroupMember:
 class DirectSource(KafkaSource):
     """Sends each commit on a connection of its own from the first one on, but for those inside callbacks."""
 
-    def _notify_of(self, change: Callable[[Places], None], places: Places) -> None:
-        before, self._is_direct = self._is_direct, False
-        super()._notify_of(change, places)
-        self._is_direct = before
-
     def _send(self, request: CommitRequest) -> None:
-        if self._is_direct and self._direct._connection is None:
+        if not self._changing and self._direct._connection is None:
             membership = GroupMembership.read(self._open.consumer_group_metadata())
             assert membership is not None
             if membership.epoch >= 0:

@@ -31,16 +31,16 @@ from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.places import ended
 
-OPEN_TIMEOUT_S = 5.0
-"""For each step of opening one, which is done on a thread of its own."""
+OPEN_TIMEOUT_S = 10.0
+"""For opening one, on a thread of its own."""
 IDLE_S = 30.0
 """One that was idle for longer is not used again: what lies between may have forgotten it."""
 USER_TIMEOUT_MS = 5_000
 """What was sent and is not acknowledged by the other machine for so long breaks the connection."""
 LIFETIME_PART = 0.8
 """How much of the lifetime of a session is used, where the broker wants authentication to be repeated."""
-MAX_ITERATIONS = 1_000_000
-"""Of SCRAM, as the broker asks for them."""
+ITERATIONS = range(4096, 1_000_001)
+"""Of SCRAM, as the broker may ask for them."""
 MAX_ANSWER_BYTES = 1024 * 1024
 
 _OFFSET_COMMIT, _FIND_COORDINATOR, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 8, 10, 17, 18, 36
@@ -59,7 +59,9 @@ _KNOWN_SECURITY: Final = frozenset(
         "ssl.endpoint.identification.algorithm",
     }
 )
-_SECURITY_NAME: Final = re.compile(r"(enable\.)?(ssl|sasl|security)\.|.*_cb$")
+_SECURITY_NAME: Final = re.compile(r"(enable\.)?(ssl|sasl|security)\.|oauth_cb$")
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+DEFAULT_PORT: Final = 9092
 _SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
@@ -156,13 +158,11 @@ class CommitConnection:
         *,
         version: int,
         lasts_s: float,
-        timeout_s: float,
     ) -> None:
         connected.setblocking(False)
         self._socket = connected
         self._poller = select.poll()
         self._poller.register(connected, select.POLLIN)
-        self._timeout_s = timeout_s
         self._key = struct.pack(">hh", _OFFSET_COMMIT, version)
         self._head = b"".join(
             (
@@ -238,18 +238,20 @@ class CommitConnection:
         self._expected = frame
         return sent == len(request) + 4
 
-    def answer(self, wait_s: float) -> bool | None:
-        """Whether the request under way is confirmed; None: not known after wait_s. False is final: close it."""
+    def answer(self, wait_s: float, *, patience_s: float) -> bool | None:
+        """Whether the request under way is confirmed; None: not known after wait_s. `patience_s`: how old it may get
+        without an answer. False is final: close it.
+        """
         if self._expected is None:
             raise ValueError("no request is under way")
         if wait_s > 0 and not self._poller.poll(wait_s * 1000):
-            return self._overdue()
+            return self._unanswered(patience_s)
         judged = None
         while judged is None:
             try:
                 received = self._socket.recv(65_536)
             except (BlockingIOError, ssl.SSLWantReadError):
-                return self._overdue()
+                return self._unanswered(patience_s)
             except OSError:
                 return False
             if not received:
@@ -267,9 +269,8 @@ class CommitConnection:
         head = struct.pack(">i", 9 + len(expected.confirmation)) + self._number + b"\0"
         return answer.startswith(head) and answer[13:] == expected.confirmation  # between them: the throttle time
 
-    def _overdue(self) -> bool | None:
-        """An answer may be late for as long as the client would wait for it."""
-        return False if time.monotonic() - self._used_at > self._timeout_s else None
+    def _unanswered(self, patience_s: float) -> bool | None:
+        return False if time.monotonic() - self._used_at > patience_s else None
 
     def close(self) -> None:
         """Any number of times, on any thread."""
@@ -286,11 +287,16 @@ def _end_of(position: Position) -> bytes:
 
 
 class _Handshake:
-    """Requests and answers one by one, while a connection is made ready."""
+    """Requests and answers one by one, while a connection is made ready. `left_s` says how much time there still is,
+    and raises ConnectError if there is none.
+    """
 
-    def __init__(self, host: str, port: int, client_id: str, tls: ssl.SSLContext | None) -> None:
-        """Raises OSError."""
-        plain = socket.create_connection((host, port), OPEN_TIMEOUT_S)
+    def __init__(
+        self, host: str, port: int, client_id: str, tls: ssl.SSLContext | None, left_s: Callable[[], float]
+    ) -> None:
+        """Raises OSError, ConnectError."""
+        plain = socket.create_connection((host, port), left_s())
+        self._left_s = left_s
         self.address = host, port
         self.socket: socket.socket = plain
         self._client_id = client_id
@@ -319,6 +325,7 @@ class _Handshake:
     def _read(self, count: int) -> bytes:
         received = b""
         while len(received) < count:
+            self.socket.settimeout(self._left_s())
             more = self.socket.recv(count - len(received))
             if not more:
                 raise ConnectError("the broker closed the connection")
@@ -335,58 +342,78 @@ class Opener:
             raise NotPossible(f"{', '.join(sorted(unknown))}: only the client knows this")
         if not hasattr(select, "poll"):
             raise NotPossible("the system has no poll()")
-        protocol = str(properties.get("security.protocol", "plaintext")).upper()
+        self._protocol = str(properties.get("security.protocol", "plaintext")).upper()
+        if self._protocol not in _PROTOCOLS:
+            raise NotPossible(f"only the client knows the security protocol {self._protocol}")
         self._brokers = str(properties["bootstrap.servers"]).split(",")
         self._client_id = str(properties.get("client.id", "rdkafka"))
-        self._version = 9 if properties.get("group.protocol") == "consumer" else 8  # 9 knows members of KIP-848
-        self._timeout_s = float(properties.get("socket.timeout.ms", 60_000)) / 1000
-        self._sasl = _sasl_of(properties) if protocol.startswith("SASL_") else None
-        self._tls = _tls_of(properties) if protocol in ("SSL", "SASL_SSL") else None
+        self._new_protocol = properties.get("group.protocol") == "consumer"
+        self._sasl = _sasl_of(properties) if self._protocol.startswith("SASL_") else None
+        self._tls = _tls_of(properties) if self._protocol.endswith("SSL") else None
+        self._cancelled = False
+        self._until = float("inf")
+
+    def cancel(self) -> None:
+        """On any thread: what is being opened is not needed any more."""
+        self._cancelled = True
 
     def open(self, membership: GroupMembership) -> CommitConnection:
-        """Blocks. Raises ConnectError, NotPossible."""
+        """Blocks for OPEN_TIMEOUT_S at most, and for as long as the name of a broker is looked up. Raises ConnectError,
+        NotPossible.
+        """
+        self._until = time.monotonic() + OPEN_TIMEOUT_S
         try:
             return self._open(membership)
-        except ssl.SSLCertVerificationError as error:
-            raise NotPossible(f"the broker's certificate is not accepted: {error}") from error
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
+            raise ConnectError(f"the broker closed the connection: {error}") from error
+        except ssl.SSLError as error:
+            raise NotPossible(f"TLS is refused: {error}") from error
         except (OSError, struct.error, ValueError, LookupError) as error:
             raise ConnectError(str(error) or type(error).__name__) from error
 
+    def _left_s(self) -> float:
+        left_s = self._until - time.monotonic()
+        if self._cancelled or left_s <= 0:
+            raise ConnectError("it took too long, or is not needed any more")
+        return left_s
+
     def _open(self, membership: GroupMembership) -> CommitConnection:
-        first, lasts_s = self._reach_any()
+        reached, version, lasts_s = self._reach_any()
         try:
-            coordinator = self._coordinator(first, membership.group)
-            if coordinator != first.address:
-                first.socket.close()
-                first, lasts_s = self._reach(*coordinator)
-            return CommitConnection(
-                first.socket,
-                membership,
-                self._client_id,
-                version=self._version,
-                lasts_s=lasts_s,
-                timeout_s=self._timeout_s,
-            )
+            coordinator = self._coordinator(reached, membership.group)
+            if coordinator != reached.address:
+                reached.socket.close()
+                reached, version, lasts_s = self._reach(*coordinator)
+            return CommitConnection(reached.socket, membership, self._client_id, version=version, lasts_s=lasts_s)
         except BaseException:
-            first.socket.close()
+            reached.socket.close()
             raise
 
-    def _reach_any(self) -> tuple[_Handshake, float]:
-        refused: OSError | ConnectError = ConnectError("there is no broker to ask")
-        for broker in self._brokers:
-            host, _, port = broker.strip().rpartition("://")[2].rpartition(":")
+    def _reach_any(self) -> tuple[_Handshake, int, float]:
+        refused: Exception = ConnectError("there is no broker to ask")
+        for broker in filter(None, map(str.strip, self._brokers)):
             try:
-                return self._reach(host.strip("[]") or port, int(port) if host else 9092)
-            except (OSError, ConnectError) as error:
+                return self._reach(*self._address(broker))
+            except (OSError, ValueError, ConnectError) as error:
                 refused = error
         raise refused
 
-    def _reach(self, host: str, port: int) -> tuple[_Handshake, float]:
-        """A connection that the broker takes requests from, and for how long it does."""
-        handshake = _Handshake(host, port, self._client_id, self._tls)
+    def _address(self, broker: str) -> tuple[str, int]:
+        """Raises ValueError."""
+        scheme, _, address = broker.rpartition("://")
+        if scheme and scheme.upper() != self._protocol:
+            raise ValueError(f"{broker} is not reached by {self._protocol}")
+        host, _, port = address.rpartition(":")
+        if not host or address.endswith("]"):
+            host, port = address, str(DEFAULT_PORT)
+        return host.strip("[]"), int(port)
+
+    def _reach(self, host: str, port: int) -> tuple[_Handshake, int, float]:
+        """A connection on which the broker takes requests, its version of OffsetCommit, and how long it lasts."""
+        handshake = _Handshake(host, port, self._client_id, self._tls, self._left_s)
         try:
-            _check_versions(handshake.ask(_API_VERSIONS, 0), self._version)
-            return handshake, _log_in(handshake, *self._sasl) if self._sasl else float("inf")
+            version = _version_of(handshake.ask(_API_VERSIONS, 0), new_protocol=self._new_protocol)
+            return handshake, version, _log_in(handshake, *self._sasl) if self._sasl else float("inf")
         except BaseException:
             handshake.socket.close()
             raise
@@ -402,23 +429,29 @@ class Opener:
         return host, struct.unpack_from(">i", answer, at)[0]
 
 
-def _check_versions(answer: bytes, of_commits: int) -> None:
+def _version_of(answer: bytes, *, new_protocol: bool) -> int:
+    """Of OffsetCommit: the one that the client takes, too, or the one before it, without members of KIP-848."""
     error, count = struct.unpack_from(">hi", answer)
     known = {}
     for number in range(0 if error else count):
         key, least, most = struct.unpack_from(">hhh", answer, 6 + 6 * number)
         known[key] = range(least, most + 1)
-    wanted = {_OFFSET_COMMIT: of_commits, _FIND_COORDINATOR: _FIND_VERSION}
-    missing = [f"{key} version {version}" for key, version in wanted.items() if version not in known.get(key, ())]
-    if missing:
-        raise NotPossible(f"the broker does not know request {', '.join(missing)}")
+    wanted = (9,) if new_protocol else (9, 8)
+    version = next((one for one in wanted if one in known.get(_OFFSET_COMMIT, ())), None)
+    if version is None or _FIND_VERSION not in known.get(_FIND_COORDINATOR, ()):
+        raise NotPossible("the broker does not know the requests")
+    return version
 
 
 def _tls_of(properties: Mapping[str, Any]) -> ssl.SSLContext:
     authorities = properties.get("ssl.ca.location")
     folder = authorities if authorities and Path(authorities).is_dir() else None
     try:
-        context = ssl.create_default_context(cafile=None if folder else authorities, capath=folder)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if authorities:
+            context.load_verify_locations(cafile=None if folder else authorities, capath=folder)
+        else:
+            context.load_default_certs()
         if (certificate := properties.get("ssl.certificate.location")) is not None:
             key, password = properties.get("ssl.key.location"), properties.get("ssl.key.password")
             context.load_cert_chain(certificate, key, password or "")
@@ -473,7 +506,7 @@ def _scram(digest: str, user: str, password: str, exchange: Callable[[bytes], by
     challenge = exchange(f"n,,{first}".encode()).decode()
     fields = dict(part.split("=", 1) for part in challenge.split(","))
     iterations = int(fields.get("i", "0"))
-    if not fields.get("r", "").startswith(nonce) or not 0 < iterations <= MAX_ITERATIONS:
+    if not fields.get("r", "").startswith(nonce) or iterations not in ITERATIONS:
         raise NotPossible("the broker's challenge is not one to this login")
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), base64.b64decode(fields["s"]), iterations)
     final = f"c=biws,r={fields['r']}"

@@ -46,7 +46,11 @@ MAX_ROUND_S = 0.005
 WORTHWHILE_COMMITS, WITHIN_S = 100, 2.0
 """A connection of our own is opened after so many commits, if they took no longer."""
 RETRY_S, MAX_RETRY_S = 1.0, 60.0
-"""After one has failed, the next is opened so much later; doubled until one has confirmed WORTHWHILE_COMMITS."""
+"""After one has failed, the next is opened so much later; doubled until one has sent WORTHWHILE_COMMITS."""
+PATIENCE_S, RETIRED_PATIENCE_S = 5.0, 0.5
+"""How old a request gets on it without an answer before the client sends the same, and once the membership changes:
+what the client has sent can be read back inside a callback.
+"""
 
 
 class AnswerWait:
@@ -249,6 +253,7 @@ class _Attempt:
     def __init__(self, properties: Mapping[str, Any], membership: GroupMembership) -> None:
         self.connection: CommitConnection | None = None
         self.error: Exception | None = None
+        self._opener: Opener | None = None
         self._cancelled = False
         self._thread = threading.Thread(
             target=self._open, args=(properties, membership), name="keepfast-commit-connection", daemon=True
@@ -259,7 +264,8 @@ class _Attempt:
 
     def _open(self, properties: Mapping[str, Any], membership: GroupMembership) -> None:
         try:
-            self.connection = Opener(properties).open(membership)
+            self._opener = Opener(properties)
+            self.connection = self._opener.open(membership)
         except Exception as error:  # noqa: BLE001 - the thread's edge: the client sends the commits
             self.error = error
         if self._cancelled:
@@ -270,6 +276,8 @@ class _Attempt:
         self._close()
 
     def _close(self) -> None:
+        if self._opener is not None:
+            self._opener.cancel()
         if self.connection is not None:
             self.connection.close()
 
@@ -287,7 +295,7 @@ class DirectCommits:
         self._connection: CommitConnection | None = None
         self._attempt: _Attempt | None = None
         self._retired = False  # the membership has changed: nothing more is sent in its name
-        self._sent = 0  # since the connection was opened; without one, by the client in this period
+        self._sent = 0  # on the connection; without one, by the client since then
         self._since = 0.0
         self._not_before = 0.0
         self._retry_s = RETRY_S
@@ -308,45 +316,53 @@ class DirectCommits:
         connection = self._connection
         if connection is None or self._retired:
             return False
-        if connection.fresh and connection.send(frame):
-            self._sent += 1
-            return True
-        self._drop()
-        return False
+        if not connection.fresh:
+            self._drop()
+            return False
+        if not connection.send(frame):
+            self._failed(ConnectError("the connection has ended"))
+            return False
+        self._sent += 1
+        return True
 
     def answer(self, wait_s: float) -> bool | None:
-        """Whether the request under way is confirmed; None: not known after wait_s. If it is not confirmed, the client
-        has to send it.
+        """Whether the request under way is confirmed; None: not known after wait_s. If it is not confirmed in time, the
+        client has to send it.
         """
         connection = self._connection
         if connection is None:
             return False
-        answer = connection.answer(wait_s)
+        answer = connection.answer(wait_s, patience_s=RETIRED_PATIENCE_S if self._retired else PATIENCE_S)
         if answer is False:
             self._failed(ConnectError("a commit was not confirmed"))
         elif answer and self._retired:
             self._drop()
         return answer
 
-    def sent_by_client(self, metadata: Callable[[], bytes]) -> None:
+    def sent_by_client(self, metadata: Callable[[], bytes | None]) -> None:
         """The client has sent a request. Many of them in a short time open a connection. `metadata`: what it says of
-        its membership.
+        its membership, if it has one.
         """
         if self._attempt is not None:
             self._take(self._attempt)
-        self._sent += 1
-        if self._sent < WORTHWHILE_COMMITS or not self._possible:
+        if self._connection is not None or not self._possible:
             return
         now = time.monotonic()
-        since, self._since, self._sent = self._since, now, 0
-        if now - since > WITHIN_S or now < self._not_before or self._attempt or self._connection:
+        if not self._sent or now - self._since > WITHIN_S:
+            self._sent, self._since = 0, now
+        self._sent += 1
+        if self._sent < WORTHWHILE_COMMITS or now < self._not_before or self._attempt is not None:
             return
-        membership = GroupMembership.read(metadata())
+        described = metadata()
+        if described is None:
+            return
+        membership = GroupMembership.read(described)
         if membership is None:
             self._give_up("the client describes its membership in a format that is not known")
         elif membership.epoch >= 0 and membership.member_id:
-            self._attempt = _Attempt(self._properties, membership)
-            self._attempt.start()
+            attempt = _Attempt(self._properties, membership)
+            attempt.start()
+            self._attempt = attempt
 
     def _take(self, attempt: _Attempt) -> None:
         """See what has become of it."""

@@ -207,6 +207,9 @@ END_TIMEOUT_S, END_POLL_S = 10.0, 0.02
 """How long a callback inside the client's `close` waits at most for the end of the client, and how often it looks."""
 READ_BACK_AGAIN_S = 0.005
 """After a read-back that found other offsets than were sent."""
+GIVEN_UP = SourceError(
+    "The partitions were given up before the commit was answered.", fault=Fault.RETRY, code="GIVEN_UP"
+)
 CLOSED = SourceError("The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED")
 REJOIN_S, MAX_REJOIN_S = 1.0, 30.0
 """Delay before a new client replaces one that failed for a transient reason; doubled until partitions are assigned."""
@@ -269,7 +272,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._read_back_at = 0.0
         self._wake = _yield_function()
         self._is_direct = direct
-        self._direct = DirectCommits(properties, on=direct)
+        self._direct = DirectCommits(self._properties, on=direct)
+        self._changing = False  # inside a callback in which the membership changes
         self._answer_wait = AnswerWait()
         self._awaits_commit = False  # in `poll`, for the answer to a commit
 
@@ -283,7 +287,6 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def _make(self) -> None:
         callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
-        self._direct = DirectCommits(self._properties, on=self._is_direct)
         try:
             self._client = Consumer({**self._properties, **callbacks, "logger": LOGGER})
         except CLIENT_ERRORS as error:
@@ -350,7 +353,10 @@ class KafkaSource(ListeningSource, OffsetQueries):
         until, waits_from = now + timeout_s, now + POLL_FOR_ANSWER_S if self._answer_wait.polls else now
         while True:
             message = self._open.poll(0)
-            if message is not None or not self._direct.waiting:
+            if not self._direct.waiting:
+                return message
+            if message is not None:
+                self._take_direct_answer(0)
                 return message
             wait_s = min(timeout_s, DIRECT_WAIT_S) if now >= waits_from else 0.0
             if self._take_direct_answer(wait_s):
@@ -362,7 +368,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
                 os.sched_yield()  # the answer comes from threads that may need this processor
 
     def _take_direct_answer(self, wait_s: float) -> bool:
-        """Whether the commit on our own connection was answered. What it does not confirm, the client sends again."""
+        """Whether the commit on our own connection was confirmed. If it will not be, the client sends it."""
         confirmed = self._direct.answer(wait_s)
         if confirmed is None:
             return False
@@ -421,6 +427,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if self._classic is not None and lacks_new_protocol(error):
             self._properties, self._classic = dict(self._classic), None
             self._incremental = is_incremental(self._properties)
+            self._direct = DirectCommits(self._properties, on=self._is_direct)
             self._renew_at = 0.0
             _log.info("group_protocol_classic: the broker does not support KIP-848")
             return True
@@ -560,6 +567,12 @@ class KafkaSource(ListeningSource, OffsetQueries):
         for place in places:
             self._started.pop(place, None)
             self._ends.pop(place, None)
+        request = self._requests.under_way
+        if request is not None and self._direct.waiting and not set(request.places()).isdisjoint(places):
+            # The client must not send it: that would be in the name of the next generation, in which others have them.
+            self._direct.close()
+            self._requests.drop()
+            self._unsent = request.all_failed(GIVEN_UP)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -599,8 +612,14 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._not_sent(request, error)
             return
         self._requests.under_way = request  # its answer is served by a later call
-        with contextlib.suppress(*CLIENT_ERRORS):  # then it describes no membership
-            self._direct.sent_by_client(client.consumer_group_metadata)
+        if not self._changing:
+            self._direct.sent_by_client(self._describe_membership)
+
+    def _describe_membership(self) -> bytes | None:
+        """None if the client has failed. Not to be called in a callback: the client may be about to end."""
+        with contextlib.suppress(*CLIENT_ERRORS):
+            return bytes(self._open.consumer_group_metadata())
+        return None
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)
@@ -616,12 +635,12 @@ class KafkaSource(ListeningSource, OffsetQueries):
             outcome, self._unsent = self._unsent, None
             self._notify(self._listener.on_committed, outcome)
             return 0.0
+        deadline = time.monotonic() + timeout_s
         if self._direct.waiting:
             self._take_direct_answer(timeout_s)
             if self._direct.waiting:
                 return 0.0
         request = self._requests.under_way
-        deadline = time.monotonic() + timeout_s
         while request is not None and (left_s := deadline - time.monotonic()) > 0:
             pause_s = self._read_back_at - time.monotonic()
             if pause_s > 0:
@@ -758,9 +777,10 @@ class KafkaSource(ListeningSource, OffsetQueries):
         """The membership changes with the assignment, perhaps not before the listener returns: until then, the client
         sends all commits.
         """
+        self._changing = True
         self._direct.retire()
         self._notify(change, places)
-        self._direct.retire()
+        self._changing = False
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
         if error is not None or not self._requests.confirm_silently(partitions or []):

@@ -248,7 +248,7 @@ class TransactionalSource(KafkaSource):
         producer: Mapping[str, Any],
         classic: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(properties, classic=classic)
+        super().__init__(properties, classic=classic, direct=False)
         self._worker = TransactionWorker(producer, self._on_answer)
         self._transaction: Transaction | None = None
         self._answer: CommitOutcome | None = None
