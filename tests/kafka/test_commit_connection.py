@@ -74,8 +74,8 @@ class Coordinator:
         (length,) = struct.unpack(">i", self._end.recv(4, socket.MSG_WAITALL))
         return self._end.recv(length, socket.MSG_WAITALL)[4:8]
 
-    def answer(self, wait_s: float, *, patience_s: float = 60.0) -> bool | None:
-        return self.connection.answer(wait_s, patience_s=patience_s)
+    def answer(self, wait_s: float, *, timeout_s: float = 60.0) -> bool | None:
+        return self.connection.answer(wait_s, timeout_s=timeout_s)
 
     def write(self, content: bytes) -> None:
         self._end.sendall(content)
@@ -181,7 +181,7 @@ def test_a_connection_that_has_ended_takes_no_request(coordinator: Coordinator) 
 def test_an_answer_is_awaited_for_so_long(coordinator: Coordinator) -> None:
     coordinator.ask(Position(PLACE, 5))
     assert coordinator.answer(0.1) is None
-    assert coordinator.answer(0.01, patience_s=0.05) is False
+    assert coordinator.answer(0.01, timeout_s=0.05) is False
 
 
 def test_a_session_that_ends_soon_takes_no_further_request() -> None:
@@ -243,7 +243,7 @@ def direct(kafka: KafkaBroker) -> Iterator[Join]:
 
 
 def answer_of(connected: CommitConnection) -> bool | None:
-    return connected.answer(0.1, patience_s=60.0)
+    return connected.answer(0.1, timeout_s=60.0)
 
 
 @pytest.fixture
@@ -392,7 +392,7 @@ def test_a_commit_without_an_answer_is_given_up_with_its_partitions(
 def test_a_commit_without_an_answer_is_sent_by_the_client_while_its_partitions_stay(
     topic: Topic, silent: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(commits, "CONFIRM_TIMEOUT_S", 0.2)
     name = topic(partitions=2)
     member = silent(name, new_group())
     drive([member], lambda: member.outcomes)
@@ -678,7 +678,7 @@ def test_after_the_membership_has_changed_only_the_answer_is_awaited(
 
 
 def test_after_that_it_is_awaited_for_less_long(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "RETIRED_PATIENCE_S", 0.0)
+    monkeypatch.setattr(commits, "RETIRED_TIMEOUT_S", 0.0)
     direct = opening(monkeypatch, opened)
     frame = wait_until(lambda: direct.frame([Position(PLACE, 1)]), "a connection", between=lambda: by_client(direct, 2))
     assert frame is not None

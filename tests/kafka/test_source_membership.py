@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -92,7 +91,6 @@ def test_a_member_without_a_name_leaves_in_any_case(topic: Topic, join: Join) ->
 STATIC = {"group_instance_id": "one"}
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="threads are starved by a policy of Linux")
 @pytest.mark.parametrize(
     ("consuming", "leave"),
     [

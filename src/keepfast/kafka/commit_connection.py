@@ -238,20 +238,20 @@ class CommitConnection:
         self._expected = frame
         return sent == len(request) + 4
 
-    def answer(self, wait_s: float, *, patience_s: float) -> bool | None:
-        """Whether the request under way is confirmed; None: not known after wait_s. `patience_s`: how old it may get
+    def answer(self, wait_s: float, *, timeout_s: float) -> bool | None:
+        """Whether the request under way is confirmed; None: not known after wait_s. `timeout_s`: how old it may get
         without an answer. False is final: close it.
         """
         if self._expected is None:
             raise ValueError("no request is under way")
         if wait_s > 0 and not self._poller.poll(wait_s * 1000):
-            return self._unanswered(patience_s)
+            return self._unanswered(timeout_s)
         judged = None
         while judged is None:
             try:
                 received = self._socket.recv(65_536)
             except (BlockingIOError, ssl.SSLWantReadError):
-                return self._unanswered(patience_s)
+                return self._unanswered(timeout_s)
             except OSError:
                 return False
             if not received:
@@ -269,8 +269,8 @@ class CommitConnection:
         head = struct.pack(">i", 9 + len(expected.confirmation)) + self._number + b"\0"
         return answer.startswith(head) and answer[13:] == expected.confirmation  # between them: the throttle time
 
-    def _unanswered(self, patience_s: float) -> bool | None:
-        return False if time.monotonic() - self._used_at > patience_s else None
+    def _unanswered(self, timeout_s: float) -> bool | None:
+        return False if time.monotonic() - self._used_at > timeout_s else None
 
     def close(self) -> None:
         """Any number of times, on any thread."""

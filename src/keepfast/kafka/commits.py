@@ -47,7 +47,7 @@ WORTHWHILE_COMMITS, WITHIN_S = 100, 2.0
 """A connection of our own is opened after so many commits, if they took no longer."""
 RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """After one has failed, the next is opened so much later; doubled until one has sent WORTHWHILE_COMMITS."""
-PATIENCE_S, RETIRED_PATIENCE_S = 5.0, 0.5
+CONFIRM_TIMEOUT_S, RETIRED_TIMEOUT_S = 5.0, 0.5
 """How old a request gets on it without an answer before the client sends the same, and once the membership changes:
 what the client has sent can be read back inside a callback.
 """
@@ -332,7 +332,7 @@ class DirectCommits:
         connection = self._connection
         if connection is None:
             return False
-        answer = connection.answer(wait_s, patience_s=RETIRED_PATIENCE_S if self._retired else PATIENCE_S)
+        answer = connection.answer(wait_s, timeout_s=RETIRED_TIMEOUT_S if self._retired else CONFIRM_TIMEOUT_S)
         if answer is False:
             self._failed(ConnectError("a commit was not confirmed"))
         elif answer and self._retired:
