@@ -110,6 +110,7 @@ def test_a_member_closes_while_the_callback_of_its_assignment_is_queued(
     program = [sys.executable, "-m", starved_close.__name__, *arguments]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert done.stdout.splitlines() == starved_close.ROUNDS * ["[]"]
+    assert "source_listener_failed" not in done.stderr
 
 
 def test_a_group_whose_members_have_another_assignor_names_the_setting_that_joins_it(topic: Topic, join: Join) -> None:

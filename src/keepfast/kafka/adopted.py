@@ -208,7 +208,7 @@ class AdoptedSource(KafkaSource):
         self._notify(self._settle)
 
     def _settle(self) -> None:
-        """GroupMembership has changed: a commit that was sent before and is not stored was refused because of it."""
+        """Membership has changed: a commit that was sent before and is not stored was refused because of it."""
         self.serve(READ_BACK_TIMEOUT_S)
         self._give_up(Fault.REBALANCING)
 

@@ -5,8 +5,9 @@ broker does. A consumer that commits again and again sends the same request (Off
 itself and waits for the answer on the socket.
 
 It only ever confirms. Whatever is not the exact answer that says that all was stored (an error of a partition, a
-connection that breaks, a coordinator that has moved) makes the client send the same commit, and what the client says
-counts. Where a connection is not possible, the client sends all of them: see `NotPossible`.
+connection that breaks, a coordinator that has moved) makes the client send the same commit, unless its partitions have
+been given up by then, and what the client says counts. Where a connection is not possible, the client sends all of
+them: see `NotPossible`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.places import ended
 
-OPEN_TIMEOUT_S = 10.0
-"""For opening one, on a thread of its own."""
+BROKER_TIMEOUT_S = 5.0
+"""For each broker that is asked while one is opened, on a thread of its own."""
 IDLE_S = 30.0
 """One that was idle for longer is not used again: what lies between may have forgotten it."""
 USER_TIMEOUT_MS = 5_000
@@ -307,6 +308,7 @@ class _Handshake:
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
             if tls is not None:
+                plain.settimeout(left_s())
                 self.socket = tls.wrap_socket(plain, server_hostname=host)
         except BaseException:
             plain.close()
@@ -316,6 +318,7 @@ class _Handshake:
         """The answer behind its correlation id. Raises OSError, ConnectError."""
         self._count += 1
         request = struct.pack(">hhi", key, version, self._count) + _text(self._client_id) + body
+        self.socket.settimeout(self._left_s())
         self.socket.sendall(struct.pack(">i", len(request)) + request)
         length, number = struct.unpack(">ii", self._read(8))
         if number != self._count or not 4 <= length <= MAX_ANSWER_BYTES:
@@ -358,10 +361,9 @@ class Opener:
         self._cancelled = True
 
     def open(self, membership: GroupMembership) -> CommitConnection:
-        """Blocks for OPEN_TIMEOUT_S at most, and for as long as the name of a broker is looked up. Raises ConnectError,
-        NotPossible.
+        """Blocks for about BROKER_TIMEOUT_S a broker at most, and for as long as their names are looked up. Raises
+        ConnectError, NotPossible.
         """
-        self._until = time.monotonic() + OPEN_TIMEOUT_S
         try:
             return self._open(membership)
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
@@ -410,6 +412,7 @@ class Opener:
 
     def _reach(self, host: str, port: int) -> tuple[_Handshake, int, float]:
         """A connection on which the broker takes requests, its version of OffsetCommit, and how long it lasts."""
+        self._until = time.monotonic() + BROKER_TIMEOUT_S
         handshake = _Handshake(host, port, self._client_id, self._tls, self._left_s)
         try:
             version = _version_of(handshake.ask(_API_VERSIONS, 0), new_protocol=self._new_protocol)

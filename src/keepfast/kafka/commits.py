@@ -49,8 +49,16 @@ RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """After one has failed, the next is opened so much later; doubled until one has sent WORTHWHILE_COMMITS."""
 CONFIRM_TIMEOUT_S, RETIRED_TIMEOUT_S = 5.0, 0.5
 """How old a request gets on it without an answer before the client sends the same, and once the membership changes:
-what the client has sent can be read back inside a callback.
+what the client has sent can be read back inside a callback. What was given up by then is not sent.
 """
+
+
+GIVEN_UP = SourceError("The partition was given up before its commit was answered.", fault=Fault.RETRY, code="GIVEN_UP")
+UNANSWERED = SourceError(
+    "The commit was not answered before other partitions of it were given up; it is sent again.",
+    fault=Fault.RETRY,
+    code="UNANSWERED",
+)
 
 
 class AnswerWait:
@@ -154,6 +162,11 @@ class CommitRequest:
             else:
                 failed.append((position, source_error(f"commit {position.place}", own)))
         return CommitOutcome(confirmed=tuple(confirmed), failed=tuple(failed))
+
+    def given_up(self, gone: Sequence[TopicPartition]) -> CommitOutcome:
+        """Not answered by the time at which these partitions were given up."""
+        failed = [(position, GIVEN_UP if position.place in gone else UNANSWERED) for position in self.positions]
+        return CommitOutcome(confirmed=(), failed=tuple(failed))
 
     def all_failed(self, error: SourceError) -> CommitOutcome:
         return CommitOutcome(confirmed=(), failed=tuple((position, error) for position in self.positions))

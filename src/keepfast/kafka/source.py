@@ -207,9 +207,6 @@ END_TIMEOUT_S, END_POLL_S = 10.0, 0.02
 """How long a callback inside the client's `close` waits at most for the end of the client, and how often it looks."""
 READ_BACK_AGAIN_S = 0.005
 """After a read-back that found other offsets than were sent."""
-GIVEN_UP = SourceError(
-    "The partitions were given up before the commit was answered.", fault=Fault.RETRY, code="GIVEN_UP"
-)
 CLOSED = SourceError("The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED")
 REJOIN_S, MAX_REJOIN_S = 1.0, 30.0
 """Delay before a new client replaces one that failed for a transient reason; doubled until partitions are assigned."""
@@ -554,9 +551,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
                 self._open.seek(ClientPlace(*place, found.offset))
 
     def _release(self, places: Sequence[TopicPartition]) -> None:
+        self._forget(places)
         self._stopped.update(places)
         self._unpause(places)  # the client keeps a pause beyond the assignment
-        self._forget(places)
         with translated(f"unassign {names_of(places)}"):
             if self._incremental:
                 self._open.incremental_unassign([ClientPlace(*place) for place in places])
@@ -572,7 +569,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             # The client must not send it: that would be in the name of the next generation, in which others have them.
             self._direct.close()
             self._requests.drop()
-            self._unsent = request.all_failed(GIVEN_UP)
+            self._unsent = request.given_up(places)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -688,8 +685,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
             _log.exception("source_listener_failed_while_closing")
 
     def _give_up_all(self, tell: Callable[[Sequence[TopicPartition]], None]) -> None:
-        """The listener gives up all its partitions; only `_end` may follow. A cooperative client keeps them until then:
-        if a callback is queued, its partitions must not be unassigned before it, see `_end`.
+        """The listener gives up all its partitions; only the end of the client may follow. A cooperative client keeps
+        them until then: if a callback is queued, its partitions must not be unassigned before it, see `_end`.
         """
         if not (places := list(self._started)):
             return
@@ -731,8 +728,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
                 client.committed([ClientPlace("keepfast.probe", 0)], END_POLL_S)  # a request with a timeout
             except CLIENT_ERRORS as error:
                 inner = error_in(error)
-                if inner is None or inner.name() != "_TIMED_OUT":
+                if inner is None or inner.name() == "_DESTROY":
                     return
+            time.sleep(END_POLL_S)
 
     @property
     def _is_static(self) -> bool:
@@ -747,7 +745,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
     def _on_assign(self, client: Consumer, partitions: list[ClientPlace]) -> None:
         self._notify(self._await_turn, client)
         if self._closing:
-            self._notify(self._assign, [], "start nothing")
+            self._ask(self._assign, [], "start nothing")
             return
         places = places_of(partitions)
         self._classic, self._renew_after_s = None, REJOIN_S
@@ -771,16 +769,24 @@ class KafkaSource(ListeningSource, OffsetQueries):
             places = [place for place in places if place in self._started]
         if places or not self._closing:
             self._notify_of(tell, places)
-        self._notify(self._release, places)
+        self._ask(self._release, places)
+
+    def _ask(self, request: Callable[..., None], *arguments: object) -> None:
+        """A request to the client. Inside its `close` it may have ended, and then nothing depends on the answer."""
+        if self._ending:
+            with contextlib.suppress(SourceError):
+                request(*arguments)
+        else:
+            self._notify(request, *arguments)
 
     def _notify_of(self, change: Callable[[Sequence[TopicPartition]], None], places: Sequence[TopicPartition]) -> None:
         """The membership changes with the assignment, perhaps not before the listener returns: until then, the client
         sends all commits.
         """
-        self._changing = True
+        before, self._changing = self._changing, True
         self._direct.retire()
         self._notify(change, places)
-        self._changing = False
+        self._changing = before
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
         if error is not None or not self._requests.confirm_silently(partitions or []):
