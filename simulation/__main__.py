@@ -5,21 +5,18 @@ Ends with code 1 if a promise was broken, else 0.
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from multiprocessing import get_context
 
 import click
 
+from simulation.plants import PLANTS, plant_for_good, planted
 from simulation.report import Report, account
 from simulation.scenario import Outcome, run_seed
-
-PLANTS = "simulation.plants"
-"""Where the planted bugs live: in a checkout of the project, not in the package."""
 
 CHUNK = 10
 
@@ -30,9 +27,11 @@ CHUNK = 10
 @click.option("--jobs", type=click.IntRange(1, 2), default=1, show_default=True, help="Processes to play them in.")
 @click.option("--verbose", is_flag=True, help="A line for every seed.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
-@click.option("--plant", metavar="NAME", help="Break the engine first, as the tests do (needs a checkout).")
+@click.option("--plant", metavar="NAME", help="Break the engine first, as the tests do.")
 def simulate(*, seeds: int, first: int, jobs: int, verbose: bool, as_json: bool, plant: str | None) -> None:
     """Play seeds of the simulated world: the real engine under faults, watched by the oracle."""
+    if plant is not None and plant not in PLANTS:
+        raise click.UsageError(f"there is no plant {plant!r}; there are: {', '.join(PLANTS)}")
     report = Report()
     begun = time.monotonic()
     for outcome in _play(range(first, first + seeds), jobs, plant):
@@ -49,28 +48,11 @@ def simulate(*, seeds: int, first: int, jobs: int, verbose: bool, as_json: bool,
 
 def _play(seeds: Iterable[int], jobs: int, plant: str | None) -> Iterator[Outcome]:
     if jobs == 1:
-        with _planted(plant):
+        with planted(plant) if plant is not None else nullcontext():
             yield from map(run_seed, seeds)
         return
-    with get_context("spawn").Pool(jobs, initializer=_plant_for_good, initargs=(plant,)) as pool:
+    with get_context("spawn").Pool(jobs, initializer=plant_for_good, initargs=(plant,)) as pool:
         yield from pool.imap(run_seed, seeds, chunksize=CHUNK)
-
-
-def _planted(name: str | None) -> AbstractContextManager[None]:
-    if name is None:
-        return nullcontext()
-    try:
-        plants = importlib.import_module(PLANTS)
-    except ModuleNotFoundError as error:
-        raise click.UsageError("--plant needs a checkout of the project: run it from its root.") from error
-    if name not in plants.PLANTS:
-        raise click.UsageError(f"there is no plant {name!r}; there are: {', '.join(plants.PLANTS)}")
-    planted: AbstractContextManager[None] = plants.planted(name)
-    return planted
-
-
-def _plant_for_good(name: str | None) -> None:
-    _planted(name).__enter__()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from simulation.plants import (
     transactions,
     workers,
 )
-from simulation.plants.plant import PLANTS, planted
+from simulation.plants.plant import PLANTS, plant_for_good, planted
 
 __all__ = [
     "PLANTS",
@@ -37,6 +37,7 @@ __all__ = [
     "letters",
     "order",
     "ownership",
+    "plant_for_good",
     "planted",
     "retry_topics",
     "seeks",

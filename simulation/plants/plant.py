@@ -38,6 +38,14 @@ def planted(name: str) -> Iterator[None]:
         patch.undo()
 
 
+def plant_for_good(name: str | None) -> None:
+    """In a process of its own. It lives in a module that other processes can import, as `__main__` of a package cannot
+    be.
+    """
+    if name is not None:
+        PLANTS[name](Patch())
+
+
 def plant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     PLANTS[function.__name__] = function
     return function

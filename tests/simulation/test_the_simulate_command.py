@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import pytest
 from click.testing import CliRunner
 
 from simulation.__main__ import simulate
@@ -30,6 +33,14 @@ def test_a_violation_is_reported_with_its_seed_and_its_trace_and_ends_with_1() -
     assert "seed 0: event broken at" in result.output  # it commits what it has not reported as finished
     assert "CommitSent" in result.output
     assert "violations 1" in result.output
+
+
+@pytest.mark.parametrize(("plant", "violations"), [((), 0), (("--plant", "p01_commits_the_highest_offset_seen"), 1)])
+def test_two_processes_play_it_too_with_the_same_plant(plant: tuple[str, ...], violations: int) -> None:
+    program = [sys.executable, "-m", "simulation", "--seeds", "1", "--jobs", "2", "--json", *plant]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == violations, done.stderr
+    assert len(json.loads(done.stdout)["violations"]) == violations
 
 
 def test_an_unknown_plant_is_a_clear_error() -> None:
