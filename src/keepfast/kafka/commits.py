@@ -53,7 +53,9 @@ what the client has sent can be read back inside a callback. What was given up b
 """
 
 
-GIVEN_UP = SourceError("The partition was given up before its commit was answered.", fault=Fault.RETRY, code="GIVEN_UP")
+GIVEN_UP = SourceError(
+    "The partition was given up before its commit was answered.", fault=Fault.REBALANCING, code="GIVEN_UP"
+)
 UNANSWERED = SourceError(
     "The commit was not answered before other partitions of it were given up; it is sent again.",
     fault=Fault.RETRY,
