@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
@@ -19,17 +20,26 @@ from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, wait_until
 
 NOTHING, PLENTY = 10, 10**6
 
 
 def limit(broker: TopicAdmin, topic: str, size: int) -> None:
-    """From now on the topic takes batches up to this size."""
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in broker.admin.incremental_alter_configs([change]).values():
-        future.result(DEADLINE_S)
+    """From now on the topic takes batches up to this size. A broker applies one change after another, each first to
+    what it says of itself and last to the log: once it shows a second change, the first is in force.
+    """
+    for setting in ("max.message.bytes", "delete.retention.ms"):
+        entry = ConfigEntry(setting, str(size), incremental_operation=AlterConfigOpType.SET)
+        change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        for future in broker.admin.incremental_alter_configs([change]).values():
+            future.result(DEADLINE_S)
+        wait_until(partial(_shows, broker, topic, setting, str(size)), f"the broker applies {setting}={size}")
+
+
+def _shows(broker: TopicAdmin, topic: str, setting: str, value: str) -> bool:
+    (future,) = broker.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return bool(future.result(DEADLINE_S)[setting].value == value)
 
 
 def letters(broker: TopicAdmin, topic: str, partitions: int = 1) -> list[Letter]:

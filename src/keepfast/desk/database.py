@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from keepfast.sqlite import connect
+
 VERSION: Final = 4
 """A database of another version is emptied."""
-BUSY_TIMEOUT_S: Final = 30.0
 CACHE_KIB: Final = 16 * 1024
 HOUR_MS: Final = 3_600_000
 _MANY: Final = 500
@@ -109,10 +110,7 @@ class Database:
     def _open(self) -> sqlite3.Connection:
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        db = sqlite3.connect(
-            self._path or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        db.execute("PRAGMA journal_mode = WAL")
+        db = connect(self._path)
         db.execute("PRAGMA synchronous = OFF")  # a lost index is rebuilt
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         db.execute("BEGIN IMMEDIATE")

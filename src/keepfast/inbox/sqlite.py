@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.inbox import RETENTION_DAYS, RecordIdentity
+from keepfast.sqlite import connect
 
 if TYPE_CHECKING:
     from keepfast.engine.context import RawRecord
@@ -32,7 +33,6 @@ BETWEEN = (
     "FROM keepfast_inbox WHERE consumer_group = ? AND source = ? AND partition = ? AND record_offset >= ?"
     " AND record_offset < ?"
 )
-BUSY_S = 30.0
 PRUNE_ROWS = 10_000
 
 
@@ -125,8 +125,7 @@ class SqliteInbox:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
+        connection = connect(self.path)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(MAKE)
         return connection
