@@ -391,6 +391,60 @@ def test_a_commit_without_an_answer_is_given_up_with_its_partitions(
     assert second.source.committed([moved], 10.0) == [CommittedOffset(moved, 50, "of the second")]
 
 
+@PROTOCOLS
+def test_a_commit_without_an_answer_is_given_up_with_partitions_that_are_lost(
+    kafka: KafkaBroker, topic: Topic, silent: Join, protocol: str
+) -> None:
+    name, group = topic(partitions=2), new_group()
+    member = silent(name, group, group_protocol=protocol)
+    positions = member.source._requests.under_way.positions
+    evict(kafka.bootstrap, group, member.source._open.memberid())
+    drive([member], lambda: member.outcomes and len(member.owned) == 2 and not member.source._direct.waiting)
+    assert member.heard("lost") == [tuple(one.place for one in positions)]
+    assert [(position, error.code) for position, error in member.outcomes[0].failed] == [
+        (position, "GIVEN_UP") for position in positions
+    ]
+    drive_for([member], 0.5)
+    assert [held.offset for held in member.source.committed([one.place for one in positions], 10.0)] == [None, None]
+    assert len(member.outcomes) == 1
+
+
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
+@pytest.mark.parametrize("answers", [True, False], ids=["answered inside", "not answered"])
+def test_a_static_member_that_does_not_leave_gives_up_its_commit(
+    topic: Topic, direct: Join, silent: Join, assignor: str, answers: bool
+) -> None:
+    name, group = topic(partitions=2), new_group()
+    inside: list[CommitOutcome] = []
+
+    def wait(_: Places) -> None:
+        member.source.serve(20.0 if answers else 0.1)
+        inside.extend(member.outcomes)
+
+    how = {"group_instance_id": "one", "assignor": assignor, "group_protocol": "classic"}
+    member = (direct if answers else silent)(name, group, **how)
+    drive([member], lambda: len(member.owned) == 2)
+    positions = [Position(TopicPartition(name, number), 2, "before") for number in range(2)]
+    if answers:
+        member.source.commit(positions)
+    connected = member.source._direct._connection
+    member.during_revoke = wait
+    member.source.close(leave=False)
+    assert connected._socket.fileno() == -1
+    if answers:
+        assert inside == [CommitOutcome(tuple(positions))]
+    else:
+        assert inside == []
+        [outcome] = member.outcomes
+        assert [(position, error.code) for position, error in outcome.failed] == [
+            (position, "GIVEN_UP") for position in positions
+        ]
+    after = direct(name, group, **how)
+    drive([after], lambda: len(after.owned) == 2)
+    held = after.source.committed([one.place for one in positions], 10.0)
+    assert [one.offset for one in held] == ([2, 2] if answers else [None, None])
+
+
 def test_a_commit_without_an_answer_is_sent_by_the_client_while_its_partitions_stay(
     topic: Topic, silent: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
