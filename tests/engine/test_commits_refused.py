@@ -9,6 +9,7 @@ import pytest
 from keepfast.core.errors import Fault
 from keepfast.core.policies import CommitPolicy
 from keepfast.engine.commits import COMMIT_REFUSED, MAX_RETRY_S
+from keepfast.kafka.commits import CommitRequest
 from tests.engine.world import World
 
 OF_ONE = [Fault.MISSING, Fault.REFUSED]
@@ -154,3 +155,25 @@ def test_a_revoke_does_not_wait_for_one_whose_first_refusal_comes_inside_it() ->
     world.loop.on_revoked(world.places)
     assert [world.committed(number) for number in range(3)] == [0, 2, 2]
     assert world.source.requests == [world.places], "the refused one is not sent again, and so not waited for"
+
+
+@pytest.mark.parametrize("mode", ["each", "interval"])
+def test_of_a_request_that_is_given_up_with_one_partition_the_rest_is_committed_again(mode: str) -> None:
+    world = world_with(mode)
+    world.source.answers = False
+    feed(world, 2)
+    world.play(steps=20)
+    assert world.source.requests
+    sent, world.source._unanswered = world.source._unanswered, []
+    assert {position.place for position in sent} == set(world.places)
+    world.loop.on_lost(world.places[:1])
+    request = CommitRequest(tuple(sent))
+    world.loop.on_committed(request.given_up(world.places[:1]))
+    world.source.requests.clear()
+    world.source.answers = True
+    world.play(steps=100)
+    assert [world.committed(number) for number in range(3)] == [0, 2, 2]
+    assert all(world.places[0] not in request for request in world.source.requests)
+    assert holds(world) == [set(), set()]
+    assert not world.loop.holds
+    assert sorted(world.done) == sorted(set(world.done)), "nothing ran twice"
