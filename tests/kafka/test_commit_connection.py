@@ -474,23 +474,28 @@ def test_inside_a_callback_a_commit_without_an_answer_is_sent_by_the_client_and_
     assert len(inside[0].confirmed) == 2
 
 
+def commit_when_revoked(first: GroupMember, second: GroupMember, seen: Callable[[DirectCommits], object]) -> object:
+    """One of two partitions moves, and the first member commits it inside the callback. Returns what was seen then."""
+    found = list[object]()
+
+    def commit(places: Places) -> None:
+        first.source.commit([Position(place, 3) for place in places])
+        found.append(seen(first.source._direct))
+        first.source.serve(20.0)
+
+    first.during_revoke = commit
+    drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
+    assert first.outcomes[-1].failed == ()
+    [one] = found
+    return one
+
+
 def test_commits_inside_a_callback_are_sent_by_the_client(topic: Topic, direct: Join) -> None:
     name, group = topic(partitions=2), new_group()
     first = direct(name, group)
     drive([first], lambda: len(first.owned) == 2)
     assert first.commit(Position(TopicPartition(name, 0), 1)).failed == ()
-    seen: list[bool] = []
-
-    def commit(places: Places) -> None:
-        first.source.commit([Position(place, 3) for place in places])
-        seen.append(first.source._direct.waiting)
-        first.source.serve(20.0)
-
-    first.during_revoke = commit
-    second = direct(name, group)
-    drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
-    assert seen == [False]
-    assert first.outcomes[-1].failed == ()
+    assert commit_when_revoked(first, direct(name, group), lambda used: used.waiting) is False
 
 
 def test_and_open_no_connection_there(topic: Topic, join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,17 +503,7 @@ def test_and_open_no_connection_there(topic: Topic, join: Join, monkeypatch: pyt
     name, group = topic(partitions=2), new_group()
     first = join(name, group)
     drive([first], lambda: len(first.owned) == 2)
-    seen: list[object] = []
-
-    def commit(places: Places) -> None:
-        first.source.commit([Position(place, 3) for place in places])
-        seen.append(first.source._direct._attempt)
-        first.source.serve(20.0)
-
-    first.during_revoke = commit
-    second = join(name, group)
-    drive([first, second], lambda: len(first.owned) == len(second.owned) == 1)
-    assert seen == [None]
+    assert commit_when_revoked(first, join(name, group), lambda used: used._attempt) is None
 
 
 @pytest.mark.parametrize("reads", ["poll", "sweep"])
