@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -19,6 +21,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from keepfast.core.errors import Fault
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
@@ -33,6 +39,7 @@ from keepfast.kafka.commit_connection import (
 )
 from keepfast.kafka.commits import CommitRequest, DirectCommits
 from keepfast.testing.broker import KafkaBroker
+from keepfast.testing.plan import KEYSTORE_PASSWORD
 from tests.support.members import (
     DirectSource,
     GroupMember,
@@ -851,6 +858,66 @@ def test_a_login(secured: KafkaBroker, mechanism: str, user: str, password: str)
 def test_tls(secured: KafkaBroker) -> None:
     to = {"brokers": [secured.bootstrap_tls], "security_protocol": "SSL", "ssl_ca_location": str(secured.tls_ca)}
     [found] = committed_directly(secured, to)
+    assert (found.offset, found.metadata) == (11, "by hand")
+
+
+def make_client_certificate(folder: Path, password: bytes) -> tuple[Path, Path]:
+    """A certificate that signs itself, and its key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "client")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(30))
+    protection = serialization.BestAvailableEncryption(password)
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    paths = folder / "client.pem", folder / "client.key"
+    paths[0].write_bytes(made.sign(key, hashes.SHA256()).public_bytes(pem))
+    paths[1].write_bytes(key.private_bytes(pem, pkcs8, protection))
+    return paths
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaBroker, dict[str, Any]]]:
+    """A broker that asks clients for a certificate, and logins by PLAIN over TLS. Beside it what such a client has."""
+    folder = tmp_path_factory.mktemp("mutual")
+    certificate, key = make_client_certificate(folder, b"of the key")
+    config = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_SSL,TLS:SSL",
+        "listener.name.tls.ssl.client.auth": "required",
+        "listener.name.tls.ssl.truststore.type": "PEM",
+        "listener.name.tls.ssl.truststore.location": str(certificate),
+        "listener.name.sasl.ssl.keystore.type": "PKCS12",
+        "listener.name.sasl.ssl.keystore.location": str(folder / "tls" / "keystore.p12"),
+        "listener.name.sasl.ssl.keystore.password": KEYSTORE_PASSWORD,
+        "listener.name.sasl.ssl.key.password": KEYSTORE_PASSWORD,
+    }
+    with KafkaBroker(sasl_users={"alice": "secret"}, tls=True, config=config, data_dir=folder) as broker:
+        yield (
+            broker,
+            {
+                "ssl_certificate_location": str(certificate),
+                "ssl_key_location": str(key),
+                "ssl_key_password": "of the key",
+            },
+        )
+
+
+def test_a_certificate_of_the_client(mutual: tuple[KafkaBroker, dict[str, Any]]) -> None:
+    broker, own = mutual
+    to = {"brokers": [broker.bootstrap_tls], "security_protocol": "SSL", "ssl_ca_location": str(broker.tls_ca), **own}
+    [found] = committed_directly(broker, to)
+    assert (found.offset, found.metadata) == (11, "by hand")
+
+
+def test_without_it_none_is_opened(mutual: tuple[KafkaBroker, dict[str, Any]]) -> None:
+    broker, _ = mutual
+    to = {"brokers": [broker.bootstrap_tls], "security_protocol": "SSL", "ssl_ca_location": str(broker.tls_ca)}
+    with pytest.raises((NotPossible, ConnectError)):  # the broker says why and hangs up, in no order
+        Opener(properties_of(to)).open(MEMBER)
+
+
+def test_a_login_over_tls(mutual: tuple[KafkaBroker, dict[str, Any]]) -> None:
+    broker, _ = mutual
+    to = login(broker, "PLAIN", "alice", "secret") | {"security_protocol": "SASL_SSL"}
+    [found] = committed_directly(broker, to | {"ssl_ca_location": str(broker.tls_ca)})
     assert (found.offset, found.metadata) == (11, "by hand")
 
 
