@@ -224,6 +224,19 @@ def test_an_abandoned_call_commits_nothing() -> None:
     assert inbox.steps == ["begin", "rollback"]
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["def", "async def"])
+def test_a_call_that_timed_out_while_it_waited_for_its_transaction_calls_nothing(which: int) -> None:
+    class Slow(MemoryInbox):
+        def begin(self, identities: Sequence[RecordIdentity]) -> tuple[Any, Collection[RecordIdentity]]:
+            run.abandoned = True
+            return super().begin(identities)
+
+    called = []
+    inbox, run = Slow(), run_of(b"0")
+    walked(handler_of(kinds(lambda value, tx, ctx: called.append(value))[which], inbox), run)
+    assert (inbox.steps, called, run.done) == (["begin", "rollback"], [], 0)
+
+
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
 def test_a_batch_is_one_transaction_and_the_handler_gets_what_is_new(is_async: bool) -> None:
     inbox, got = MemoryInbox(), []

@@ -6,6 +6,7 @@ Annotations are evaluated here when a function is defined, because they name wha
 import asyncio
 import functools
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -105,8 +106,12 @@ async def test_a_batch_of_threads_with_a_pool_of_our_own(database: str, connecti
     assert app.settings(environ={"POSTGRES_URL": database}).consumers["charge"].commit.mode == "interval"
 
 
+@pytest.mark.parametrize("has_driver", [True, False], ids=["with psycopg", "without"])
 @in_event_loop
-async def test_sqlite(tmp_path: Path) -> None:
+async def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_driver: bool) -> None:
+    if not has_driver:
+        for name in ("psycopg", "psycopg_pool"):
+            monkeypatch.setitem(sys.modules, name, None)
     app, path = App("scores"), tmp_path / "scores.db"
     inbox = SqliteInbox(path)
 

@@ -1,10 +1,12 @@
-"""A database of SQLite is opened while another connection writes to it: the first time, too, when its mode changes."""
+"""An inbox in SQLite, and the desk's index: opened while other connections write, and used by one thread at a time."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from keepfast import sqlite
 from keepfast.core.inbox import RecordIdentity
 from keepfast.desk.database import Database
 from keepfast.inbox.sqlite import SqliteInbox
+from tests.support.waiting import happens, wait_until
 
 Work = Callable[[Path], object]
 
@@ -73,3 +76,76 @@ def test_other_errors_are_raised_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(b"not a database" * 100)
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):
         sqlite.connect(tmp_path / "a.db")
+
+
+# -- whose turn it is
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Iterator[SqliteInbox]:
+    made = SqliteInbox(tmp_path / "inbox.db")
+    yield made
+    made.close()
+
+
+def record(offset: int) -> RecordIdentity:
+    return RecordIdentity("g", "t", 0, offset)
+
+
+def test_threads_wait_for_their_turn_however_long_it_takes_and_in_order(
+    inbox: SqliteInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.rollback(inbox.begin(())[0])  # the table is made
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
+    first, _ = inbox.begin([record(0)])
+    begun = list[int]()
+
+    def work(offset: int) -> None:
+        tx, _ = inbox.begin([record(offset)])
+        begun.append(offset)
+        inbox.commit(tx)
+
+    threads = [threading.Thread(target=work, args=(offset,)) for offset in range(1, 9)]
+    for number, thread in enumerate(threads, start=1):
+        thread.start()
+        wait_until(lambda number=number: len(inbox._turns._waiting) == number, "it waits")  # type: ignore[misc]
+    assert not happens(lambda: begun, within_s=0.2), "four times as long as SQLite waits"
+    inbox.commit(first)
+    for thread in threads:
+        thread.join()
+    assert begun == list(range(1, 9))
+    with inbox.counting() as count:
+        assert count(record(0), 9) == 9
+
+
+def close_connection(inbox: SqliteInbox) -> None:
+    tx, _ = inbox.begin([record(1)])
+    tx.close()
+    with suppress(sqlite3.ProgrammingError):
+        inbox.commit(tx)
+
+
+def roll_back_closed(inbox: SqliteInbox) -> None:
+    tx, _ = inbox.begin([record(1)])
+    tx.close()
+    inbox.rollback(tx)
+
+
+def begin_on_nothing(inbox: SqliteInbox) -> None:
+    inbox.path = inbox.path / "no such folder" / "inbox.db"
+    with suppress(sqlite3.OperationalError):
+        inbox.begin([record(1)])
+    inbox.path = inbox.path.parents[1]
+
+
+def prune(inbox: SqliteInbox) -> None:
+    inbox.prune(datetime.now(UTC))
+
+
+@pytest.mark.parametrize("use", [close_connection, roll_back_closed, begin_on_nothing, prune])
+def test_a_turn_ends_whatever_happens_in_it(inbox: SqliteInbox, use: Callable[[SqliteInbox], None]) -> None:
+    use(inbox)
+    assert not inbox._turns._taken
+    tx, new = inbox.begin([record(1)])
+    assert new
+    inbox.commit(tx)

@@ -97,7 +97,11 @@ class CallTransaction:
         return self._identities if len(self._identities) == 1 else sorted(set(self._identities))
 
     def begun(self, new: Any) -> bool:
-        """With these identities new, the others are skipped; of equal ones the first counts. Whether any is new."""
+        """With these identities new, the others are skipped; of equal ones the first counts. Whether any is new.
+
+        Raises Abandoned if the call timed out while it waited for its transaction.
+        """
+        self._require_counted()
         left = set(new)
         found: list[int] = []
         for position, identity in enumerate(self._identities):
@@ -124,11 +128,14 @@ class CallTransaction:
 
     def sent(self) -> list[Outgoing]:
         """What the handler has sent for the transaction. Raises Abandoned if the call does not count any more."""
-        run = self._run
-        sent = run.sends.take() if isinstance(run.sends, BufferedSends) else []
-        if run.abandoned:
-            raise Abandoned("the record has timed out, so nothing that was done for it counts; roll it back")
+        sends = self._run.sends
+        sent = sends.take() if isinstance(sends, BufferedSends) else []
+        self._require_counted()
         return [outgoing for _, outgoing in sent]
+
+    def _require_counted(self) -> None:
+        if self._run.abandoned:
+            raise Abandoned("the record has timed out, so nothing that was done for it counts; roll it back")
 
 
 def plain_transaction(

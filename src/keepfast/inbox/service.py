@@ -110,6 +110,8 @@ class InboxService:
 
     def prepare(self) -> None:
         """Make tables that are missing. Raises StartError."""
+        if not self._databases:
+            return  # and no driver is needed
         import psycopg
 
         try:

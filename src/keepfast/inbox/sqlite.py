@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -33,15 +34,46 @@ BETWEEN = (
     "FROM keepfast_inbox WHERE consumer_group = ? AND source = ? AND partition = ? AND record_offset >= ?"
     " AND record_offset < ?"
 )
+PRUNE = (
+    "DELETE FROM keepfast_inbox WHERE (consumer_group, source, partition, record_offset) IN"
+    " (SELECT consumer_group, source, partition, record_offset FROM keepfast_inbox WHERE done_at < ? LIMIT ?)"
+)
 PRUNE_ROWS = 10_000
+
+
+class Turns:
+    """One thread after another, in the order in which they came. The end of a turn may be another thread's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the rest
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def take(self) -> None:
+        with self._lock:
+            if not self._taken:
+                self._taken = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        turn.acquire()
+
+    def end(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
 
 
 class SqliteInbox:
     """Processed records are noted in a database of SQLite, in the transaction of the handler's own writes: the
     parameter `tx: sqlite3.Connection` of a `def` handler. The handler must neither commit nor roll back.
 
-    SQLite lets one transaction write at a time, so records are processed one after another. For `async def` handlers,
-    and for several hosts, use `PostgresInbox`. `key` and `retention_days` are as there. Implements
+    SQLite lets one transaction write at a time, so records are processed one after another: threads of a process wait
+    for their turn, and processes for 30 s at most, then the attempt fails with `database is locked`. For `async def`
+    handlers, and for several hosts, use `PostgresInbox`. `key` and `retention_days` are as there. Implements
     `core.inbox.Inbox`; any thread.
     """
 
@@ -57,10 +89,19 @@ class SqliteInbox:
         self.path = Path(path)
         self.key = key
         self.retention_days = retention_days
+        self._turns = Turns()  # SQLite would let those who wait try again at random, and fail in the end
         self._lock = threading.Lock()  # guards the list
         self._idle: list[sqlite3.Connection] = []
 
     def begin(self, identities: Sequence[RecordIdentity]) -> tuple[sqlite3.Connection, Collection[RecordIdentity]]:
+        self._turns.take()
+        try:
+            return self._begin(identities)
+        except BaseException:
+            self._turns.end()
+            raise
+
+    def _begin(self, identities: Sequence[RecordIdentity]) -> tuple[sqlite3.Connection, Collection[RecordIdentity]]:
         connection, now = self._connection(), time.time()
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -74,7 +115,7 @@ class SqliteInbox:
         try:
             tx.execute("COMMIT")
         except BaseException:
-            tx.close()
+            self._drop(tx)
             raise
         self._release(tx)
 
@@ -82,18 +123,18 @@ class SqliteInbox:
         try:
             tx.execute("ROLLBACK")
         except sqlite3.Error:
-            tx.close()
+            self._drop(tx)
         else:
             self._release(tx)
 
     def prune(self, before: datetime) -> int:
-        connection = self._connection()
-        found = connection.execute(
-            "DELETE FROM keepfast_inbox WHERE (consumer_group, source, partition, record_offset) IN"
-            " (SELECT consumer_group, source, partition, record_offset FROM keepfast_inbox WHERE done_at < ? LIMIT ?)",
-            (before.timestamp(), PRUNE_ROWS),
-        )
-        self._release(connection)
+        connection, _ = self.begin(())
+        try:
+            found = connection.execute(PRUNE, (before.timestamp(), PRUNE_ROWS))
+        except BaseException:
+            self.rollback(connection)
+            raise
+        self.commit(connection)
         return found.rowcount
 
     @contextmanager
@@ -133,3 +174,9 @@ class SqliteInbox:
     def _release(self, connection: sqlite3.Connection) -> None:
         with self._lock:
             self._idle.append(connection)
+        self._turns.end()
+
+    def _drop(self, connection: sqlite3.Connection) -> None:
+        """What it had begun is rolled back."""
+        connection.close()
+        self._turns.end()
