@@ -41,10 +41,16 @@ def database(target: str | None, dsn: str | None, known: Settings | None = None)
     from keepfast.inbox.postgres import connection_to, conninfo_of, first_line
 
     settings = known or settings_for(target)
+    try:
+        conninfo = dsn or conninfo_of(settings.postgres)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error} Name the database with --dsn. SqliteInbox needs no command: it makes and cleans its table itself."
+        ) from error
     import psycopg
 
     try:
-        with connection_to(dsn or conninfo_of(settings.postgres)) as connection:
+        with connection_to(conninfo) as connection:
             yield connection, settings
     except psycopg.ProgrammingError as error:
         if isinstance(error, psycopg.errors.UndefinedTable):

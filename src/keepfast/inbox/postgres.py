@@ -299,8 +299,15 @@ class PostgresPools:
         if is_async not in self._pools:
             _, pooling = _drivers()
             kind = pooling.AsyncConnectionPool if is_async else pooling.ConnectionPool
+            try:
+                conninfo = conninfo_of(self._settings)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"PostgresInbox finds no database: the app's resources have no pool of type {kind.__name__} (of"
+                    f" psycopg_pool), which this handler needs. {error}"
+                ) from error
             self._pools[is_async] = kind(
-                conninfo_of(self._settings),
+                conninfo,
                 kwargs={"options": OPTIONS, "connect_timeout": CONNECT_S},
                 min_size=min(self._settings.pool_min, self._settings.pool_max),
                 max_size=self._settings.pool_max,
@@ -352,11 +359,7 @@ def conninfo_of(settings: PostgresSettings) -> str:
     if settings.url is not None:
         return settings.url.reveal()
     if settings.host is None:
-        raise ConfigError(
-            "PostgresInbox finds no database: the app's resources have no pool of psycopg_pool of the kind that the"
-            " handler needs (AsyncConnectionPool for async def, ConnectionPool for def), and neither POSTGRES_HOST nor"
-            " POSTGRES_URL is set."
-        )
+        raise ConfigError("No database in PostgreSQL is named: neither POSTGRES_HOST nor POSTGRES_URL is set.")
     password = None if settings.password is None else settings.password.reveal()
     parts = {"host": settings.host, "port": settings.port, "dbname": settings.db, "user": settings.user}
     return str(psycopg.conninfo.make_conninfo(**parts, password=password))
