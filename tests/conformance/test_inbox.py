@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ class Subject(Protocol):
     def rollback(self, tx: Any) -> None: ...
     def prune(self, before: datetime) -> int: ...
     def written(self) -> list[str]: ...
+    def turn(self) -> AbstractContextManager[None]: ...
 
 
 class Plain:
@@ -38,6 +39,10 @@ class Plain:
         self._insert = insert
         self.written = read
         self.begin, self.commit, self.rollback, self.prune = inbox.begin, inbox.commit, inbox.rollback, inbox.prune
+
+    def turn(self) -> AbstractContextManager[None]:
+        gate = getattr(self._inbox, "turn", None)
+        return nullcontext() if gate is None else gate.of(None)
 
     def write(self, tx: Any, text: str) -> None:
         tx.execute(self._insert, (text,))
@@ -54,6 +59,9 @@ class Async:
 
     def _run(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def turn(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def begin(self, identities: Sequence[RecordIdentity]) -> tuple[Any, Collection[RecordIdentity]]:
         return self._run(self._inbox.begin(identities))  # type: ignore[no-any-return]
@@ -195,9 +203,10 @@ def test_old_identities_are_removed_and_young_ones_stay(inbox: Subject) -> None:
 
 def test_more_transactions_than_connections_wait_for_their_turn(inbox: Subject) -> None:
     def work(offset: int) -> None:
-        tx, _ = inbox.begin(records(offset))
-        inbox.write(tx, f"{offset:02}")
-        inbox.commit(tx)
+        with inbox.turn():
+            tx, _ = inbox.begin(records(offset))
+            inbox.write(tx, f"{offset:02}")
+            inbox.commit(tx)
 
     threads = [threading.Thread(target=work, args=(offset,)) for offset in range(20)]
     for thread in threads:

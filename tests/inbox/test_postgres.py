@@ -132,7 +132,7 @@ def test_without_a_pool_the_settings_say_where_the_database_is(tmp_path: Any) ->
 
 
 def test_without_any_database_it_says_what_to_set(tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match=r"PostgresInbox .* type AsyncConnectionPool .* neither POSTGRES_HOST nor"):
+    with pytest.raises(ConfigError, match=r"PostgresInbox .* type AsyncConnectionPool .* set POSTGRES_HOST or"):
         PostgresPools(settings_of({}, tmp_path).postgres, "a").of(is_async=True)
 
 

@@ -1,10 +1,11 @@
-"""An inbox in SQLite, and the desk's index: opened while other connections write, and used by one thread at a time."""
+"""An inbox in SQLite, and the desk's index: opened while other connections write; one transaction at a time."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,8 @@ from keepfast import sqlite
 from keepfast.core.inbox import RecordIdentity
 from keepfast.desk.database import Database
 from keepfast.inbox.sqlite import SqliteInbox
-from tests.support.waiting import happens, wait_until
+from tests.engine.test_inbox import handler_of, run_of, walked
+from tests.support.waiting import DEADLINE_S, happens, wait_until
 
 Work = Callable[[Path], object]
 
@@ -78,74 +80,80 @@ def test_other_errors_are_raised_at_once(tmp_path: Path) -> None:
         sqlite.connect(tmp_path / "a.db")
 
 
-# -- whose turn it is
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Iterator[SqliteInbox]:
-    made = SqliteInbox(tmp_path / "inbox.db")
-    yield made
-    made.close()
+# -- one transaction at a time
 
 
 def record(offset: int) -> RecordIdentity:
     return RecordIdentity("g", "t", 0, offset)
 
 
-def test_threads_wait_for_their_turn_however_long_it_takes_and_in_order(
-    inbox: SqliteInbox, monkeypatch: pytest.MonkeyPatch
+def test_inboxes_of_one_file_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, same, other = (SqliteInbox(path) for path in ("inbox.db", tmp_path / "inbox.db", "other.db"))
+    assert one.turn is same.turn
+    assert one.turn is not other.turn
+
+
+def test_records_wait_for_their_turn_however_long_it_takes_and_that_is_not_their_own_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inbox.rollback(inbox.begin(())[0])  # the table is made
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
-    first, _ = inbox.begin([record(0)])
-    begun = list[int]()
+    go, begun = threading.Event(), list[bytes]()
 
-    def work(offset: int) -> None:
-        tx, _ = inbox.begin([record(offset)])
-        begun.append(offset)
-        inbox.commit(tx)
+    def handle(value: bytes, tx: sqlite3.Connection) -> None:
+        begun.append(value)
+        assert go.wait(DEADLINE_S)
 
-    threads = [threading.Thread(target=work, args=(offset,)) for offset in range(1, 9)]
-    for number, thread in enumerate(threads, start=1):
-        thread.start()
-        wait_until(lambda number=number: len(inbox._turns._waiting) == number, "it waits")  # type: ignore[misc]
-    assert not happens(lambda: begun, within_s=0.2), "four times as long as SQLite waits"
-    inbox.commit(first)
-    for thread in threads:
-        thread.join()
-    assert begun == list(range(1, 9))
+    handlers = [handler_of(handle, SqliteInbox(tmp_path / "inbox.db")) for _ in range(2)]
+    runs = [run_of(b"%02d" % number, topic_id=f"{number}") for number in range(12)]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        for number, run in enumerate(runs):
+            pool.submit(walked, handlers[number % 2], run)
+        try:
+            wait_until(lambda: sum(run.waits for run in runs) == 11, "the others wait")
+            assert not happens(lambda: len(begun) > 1, within_s=0.2), "four times as long as SQLite waits"
+        finally:
+            go.set()
+    assert [(run.failure, run.done, run.waits) for run in runs] == [(None, 1, False)] * 12
+    assert sorted(begun) == [b"%02d" % number for number in range(12)]
+
+
+def test_a_record_that_timed_out_has_no_turn_any_more_and_writes_nothing(tmp_path: Path) -> None:
+    go = threading.Event()
+    inbox = SqliteInbox(tmp_path / "inbox.db")
+
+    def handle(value: bytes, tx: sqlite3.Connection) -> None:
+        if value == b"hangs":
+            assert go.wait(DEADLINE_S)
+
+    handler, hangs, other = handler_of(handle, inbox), run_of(b"hangs"), run_of(b"other", topic_id="other")
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(walked, handler, hangs)
+        wait_until(lambda: hangs.current == 0 and not hangs.waits, "it has its turn")
+        done = pool.submit(walked, handler, other)
+        wait_until(lambda: other.waits, "it waits for its turn")
+        hangs.abandoned = True
+        wait_until(lambda: not other.waits, "its time counts, as it waits for the file")
+        go.set()
+        done.result(DEADLINE_S)
     with inbox.counting() as count:
-        assert count(record(0), 9) == 9
+        counts = [count(RecordIdentity("g", source, 0, 0), 1) for source in ("id", "other")]
+    assert (counts, other.failure, other.done) == ([0, 1], None, 1)
 
 
-def close_connection(inbox: SqliteInbox) -> None:
-    tx, _ = inbox.begin([record(1)])
-    tx.close()
-    with suppress(sqlite3.ProgrammingError):
+def test_old_records_are_removed_between_two_transactions_or_not_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keepfast.inbox.sqlite.BUSY_TIMEOUT_S", 0.2)
+    inbox = SqliteInbox(tmp_path / "inbox.db")
+    with inbox.turn.of(None):
+        tx, _ = inbox.begin([record(0)])
+        with pytest.raises(TimeoutError):
+            inbox.prune(datetime.now(UTC))
         inbox.commit(tx)
-
-
-def roll_back_closed(inbox: SqliteInbox) -> None:
-    tx, _ = inbox.begin([record(1)])
-    tx.close()
-    inbox.rollback(tx)
-
-
-def begin_on_nothing(inbox: SqliteInbox) -> None:
-    inbox.path = inbox.path / "no such folder" / "inbox.db"
-    with suppress(sqlite3.OperationalError):
-        inbox.begin([record(1)])
-    inbox.path = inbox.path.parents[1]
-
-
-def prune(inbox: SqliteInbox) -> None:
-    inbox.prune(datetime.now(UTC))
-
-
-@pytest.mark.parametrize("use", [close_connection, roll_back_closed, begin_on_nothing, prune])
-def test_a_turn_ends_whatever_happens_in_it(inbox: SqliteInbox, use: Callable[[SqliteInbox], None]) -> None:
-    use(inbox)
-    assert not inbox._turns._taken
-    tx, new = inbox.begin([record(1)])
-    assert new
-    inbox.commit(tx)
+    assert inbox.prune(datetime.now(UTC)) == 1
+    with suppress(LookupError), inbox.counting() as count:
+        assert count(record(0), 9) == 0
+        raise LookupError
+    assert inbox.begin([record(0)])[1], "what failed has ended its transaction"
+    inbox.close()

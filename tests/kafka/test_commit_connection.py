@@ -51,7 +51,7 @@ from tests.support.members import (
     new_group,
     produce,
 )
-from tests.support.waiting import happens, wait_until
+from tests.support.waiting import DEADLINE_S, happens, wait_until
 from tests.support.wire import evict
 
 Topic = Callable[..., str]
@@ -400,8 +400,9 @@ def test_a_commit_without_an_answer_is_given_up_with_its_partitions(
 
 @PROTOCOLS
 def test_a_commit_without_an_answer_is_given_up_with_partitions_that_are_lost(
-    kafka: KafkaBroker, topic: Topic, silent: Join, protocol: str
+    kafka: KafkaBroker, topic: Topic, silent: Join, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(commits, "CONFIRM_TIMEOUT_S", DEADLINE_S)
     name, group = topic(partitions=2), new_group()
     member = silent(name, group, group_protocol=protocol)
     positions = member.source._requests.under_way.positions

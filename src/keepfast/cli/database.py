@@ -38,17 +38,14 @@ def database(target: str | None, dsn: str | None, known: Settings | None = None)
     """An open connection in autocommit, and the settings: those that are known, or of the app. Raises ConfigError or
     StartError.
     """
-    from keepfast.inbox.postgres import connection_to, conninfo_of, first_line
+    from keepfast.inbox.postgres import connection_to, conninfo_of, drivers, first_line
 
+    psycopg, _ = drivers()
     settings = known or settings_for(target)
     try:
         conninfo = dsn or conninfo_of(settings.postgres)
     except ConfigError as error:
-        raise ConfigError(
-            f"{error} Name the database with --dsn. SqliteInbox needs no command: it makes and cleans its table itself."
-        ) from error
-    import psycopg
-
+        raise ConfigError(f"{error} Or name it with --dsn.") from error
     try:
         with connection_to(conninfo) as connection:
             yield connection, settings

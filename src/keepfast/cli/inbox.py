@@ -21,7 +21,7 @@ def inbox() -> None:
     """Create the tables of inbox and outbox in PostgreSQL, show and clean the inbox.
 
     An app with `inbox=PostgresInbox()` makes missing tables when it starts, if its role may, and removes old rows in
-    the background. `migrate` is for a role that may create tables.
+    the background. `migrate` is for a role that may create tables. The file of a `SqliteInbox` needs no command.
 
     \b
     Examples:

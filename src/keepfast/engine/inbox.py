@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from keepfast.core.inbox import Inbox, OutboxInbox, RecordIdentity, key_origin, 
 from keepfast.core.records import Message, Outgoing
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import Run, SelectedRecords
+from keepfast.core.serial_gate import SerialGate
 from keepfast.engine.context import BatchContext, BufferedSends, RawRecord
 
 KeyOf = Callable[[RawRecord], str | bytes]
@@ -35,6 +37,11 @@ class ConsumerInbox:
     is_async: bool
     key: KeyOf | None = None
     outbox: bool = False
+    gate: SerialGate | None = None
+
+    def turn(self, run: Run) -> AbstractContextManager[None]:
+        """The run has it while its transaction is open."""
+        return nullcontext() if self.gate is None else self.gate.of(run, until_stopped=False)
 
     def identities(self, selected: Sequence[Message], run: Run) -> list[RecordIdentity]:
         """Of each record of the call."""
@@ -63,7 +70,7 @@ def consumer_inbox(inbox: Any, group: str, *, handler_is_async: bool, where: str
             " def, or use an inbox with async methods, such as PostgresInbox"
         )
     outbox = bool(getattr(inbox, "outbox", False)) and hasattr(inbox, "publish")
-    return ConsumerInbox(inbox, group, is_async, getattr(inbox, "key", None), outbox)
+    return ConsumerInbox(inbox, group, is_async, getattr(inbox, "key", None), outbox, getattr(inbox, "turn", None))
 
 
 def _key(key: KeyOf, message: Message) -> str | bytes:
@@ -146,19 +153,20 @@ def plain_transaction(
     """
     inbox: Any = stage.inbox
     call = CallTransaction(stage, subject, run)
-    tx, new = inbox.begin(call.asked)
-    try:
-        any_new = call.begun(new)
-        if any_new and call.narrows:
-            enter(call)
-        yield tx if any_new else SKIPPED
-        outgoing = call.sent()
-        if outgoing:
-            inbox.publish(tx, outgoing)
-    except BaseException:
-        inbox.rollback(tx)
-        raise
-    inbox.commit(tx) if any_new else inbox.rollback(tx)
+    with stage.turn(run):
+        tx, new = inbox.begin(call.asked)
+        try:
+            any_new = call.begun(new)
+            if any_new and call.narrows:
+                enter(call)
+            yield tx if any_new else SKIPPED
+            outgoing = call.sent()
+            if outgoing:
+                inbox.publish(tx, outgoing)
+        except BaseException:
+            inbox.rollback(tx)
+            raise
+        inbox.commit(tx) if any_new else inbox.rollback(tx)
 
 
 async def async_transaction(

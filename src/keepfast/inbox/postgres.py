@@ -58,7 +58,7 @@ class PostgresInbox:
         outbox: bool = False,
         retention_days: float = RETENTION_DAYS,
     ) -> None:
-        _drivers()
+        drivers()
         if not retention_days > 0:
             raise ConfigError(f"retention_days of PostgresInbox must be more than 0; got {retention_days!r}.")
         self.pool = pool
@@ -68,7 +68,7 @@ class PostgresInbox:
 
     def bind(self, *, resources: Any, candidates: Sequence[Any], pools: PostgresPools, is_async: bool) -> BoundInbox:
         """For one kind of handlers of a starting app. `candidates` are its resources, one by one."""
-        _, pooling = _drivers()
+        _, pooling = drivers()
         kind = pooling.AsyncConnectionPool if is_async else pooling.ConnectionPool
         pool = self._pool_of(resources, candidates, kind) or pools.of(is_async=is_async)
         return self._bound(pool, pools.app, pools.wake, is_async=is_async)
@@ -124,7 +124,7 @@ class BoundInbox:
         self._wake = wake
         self._open: dict[Any, Any] = {}  # connection → its transaction, which refuses commits by the handler
         self._cursors: dict[Any, Any] = {}  # connection → a cursor for INSERT_ONE, which costs 20 µs to make
-        self._psycopg, _ = _drivers()
+        self._psycopg, _ = drivers()
         status = self._psycopg.pq.TransactionStatus
         self._sound, self._failed = status.INTRANS, status.INERROR
 
@@ -297,7 +297,7 @@ class PostgresPools:
     def of(self, *, is_async: bool) -> Any:
         """Not open yet. Raises ConfigError if the settings name no database."""
         if is_async not in self._pools:
-            _, pooling = _drivers()
+            _, pooling = drivers()
             kind = pooling.AsyncConnectionPool if is_async else pooling.ConnectionPool
             try:
                 conninfo = conninfo_of(self._settings)
@@ -343,7 +343,7 @@ class PostgresPools:
 
 @contextmanager
 def _starting(settings: PostgresSettings) -> Iterator[None]:
-    psycopg, _ = _drivers()
+    psycopg, _ = drivers()
     try:
         yield
     except psycopg.Error as error:
@@ -355,11 +355,11 @@ def _starting(settings: PostgresSettings) -> Iterator[None]:
 
 def conninfo_of(settings: PostgresSettings) -> str:
     """Raises ConfigError if the settings name no database."""
-    psycopg, _ = _drivers()
+    psycopg, _ = drivers()
     if settings.url is not None:
         return settings.url.reveal()
     if settings.host is None:
-        raise ConfigError("No database in PostgreSQL is named: neither POSTGRES_HOST nor POSTGRES_URL is set.")
+        raise ConfigError("No database in PostgreSQL is named: set POSTGRES_HOST or POSTGRES_URL.")
     password = None if settings.password is None else settings.password.reveal()
     parts = {"host": settings.host, "port": settings.port, "dbname": settings.db, "user": settings.user}
     return str(psycopg.conninfo.make_conninfo(**parts, password=password))
@@ -377,7 +377,7 @@ def connection_like(pool: Any) -> Any:
 
 def connection_to(conninfo: str, **options: Any) -> Any:
     """A plain connection in autocommit. Raises psycopg.Error."""
-    psycopg, _ = _drivers()
+    psycopg, _ = drivers()
     own = {"autocommit": True, "row_factory": psycopg.rows.tuple_row, "connect_timeout": CONNECT_S}
     return psycopg.connect(conninfo, **{**options, **own})
 
@@ -390,10 +390,11 @@ def _columns(identities: Sequence[RecordIdentity]) -> tuple[list[Any], ...]:
     return tuple(map(list, zip(*identities, strict=True)))
 
 
-def _drivers() -> tuple[Any, Any]:
+def drivers() -> tuple[Any, Any]:
+    """The modules psycopg and psycopg_pool. Raises ConfigError if they are not installed."""
     try:
         import psycopg
         import psycopg_pool
     except ImportError as error:
-        raise ConfigError("PostgresInbox needs psycopg and psycopg_pool: pip install 'keepfast[postgres]'.") from error
+        raise ConfigError("PostgreSQL needs psycopg and psycopg_pool: pip install 'keepfast[postgres]'.") from error
     return psycopg, psycopg_pool

@@ -11,14 +11,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 from keepfast.classify.classification import classify
 from keepfast.core.errors import DecodeError, Halt, KeepfastError, Signal, error_class
 from keepfast.core.events import RecordEvent
 from keepfast.core.guards import CallSpacing
 from keepfast.core.records import Message, read_headers
-from keepfast.core.runs import NotBegun, Run
+from keepfast.core.runs import Run
+from keepfast.core.serial_gate import SerialGate, Waiting
 from keepfast.decode.annotation import decoder_for
 from keepfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, tombstone
 from keepfast.runner.checking import LoggerAdapter
@@ -31,67 +32,12 @@ Place = tuple[str, int, int]
 MAX_CONTEXTS = 10_000
 """Records that failed and whose context is kept: more than can fail at the same time."""
 
-POLL_INTERVAL_S = 0.1
-"""How often a worker that waits for its turn checks whether the holder was abandoned, and whether to wait at all."""
-
-
-class Holder(Protocol):
-    """Whose turn it is: a run."""
-
-    @property
-    def abandoned(self) -> bool: ...
-
-    @property
-    def stop(self) -> bool: ...
-
-
-class SerialGate:
-    """A lock that is taken away from a holder that was abandoned: its thread may hang forever. Any thread."""
-
-    def __init__(self) -> None:
-        self._changing = threading.Lock()  # guards replacing the two fields below
-        self._lock = threading.Lock()
-        self._holder: Holder | None = None
-
-    @contextmanager
-    def of(self, holder: Holder | None) -> Iterator[None]:
-        """Wait for the turn, and have it until the block ends. Without a holder it is never taken away.
-
-        Raises NotBegun if the holder is stopped before its turn has come.
-        """
-        lock = self._acquired(holder)
-        try:
-            if holder is not None and holder.stop:
-                raise NotBegun
-            yield
-        finally:
-            with self._changing:
-                if self._lock is lock:
-                    self._holder = None
-            lock.release()
-
-    def _acquired(self, holder: Holder | None) -> threading.Lock:
-        while True:
-            lock = self._lock
-            if lock.acquire(timeout=POLL_INTERVAL_S):
-                with self._changing:
-                    if self._lock is lock:
-                        self._holder = holder
-                        return lock
-                lock.release()  # it was taken away meanwhile: the turn is another lock's
-                continue
-            if holder is not None and holder.stop:
-                raise NotBegun
-            with self._changing:
-                if self._lock is lock and self._holder is not None and self._holder.abandoned:
-                    self._lock, self._holder = threading.Lock(), None
-
 
 class Anytime(SerialGate):
     """Any number at the same time."""
 
     @contextmanager
-    def of(self, holder: Holder | None) -> Iterator[None]:  # noqa: ARG002 - as above
+    def of(self, holder: Waiting | None, **_: Any) -> Iterator[None]:  # noqa: ARG002 - as above
         yield
 
 
@@ -156,13 +102,8 @@ class Hooks:
         """Handle one record; returns if it succeeded. Raises what the user's functions raise or return; NotBegun if
         the run is stopped before its turn has come.
         """
-        run.waits = True
-        try:
-            with self.turn.of(run):
-                run.waits = False  # from here on its time-out counts
-                self._call(message)
-        finally:
-            run.waits = False
+        with self.turn.of(run):
+            self._call(message)
 
     def _call(self, message: Message) -> None:
         known = self.parse(message)
