@@ -199,6 +199,22 @@ class Scene:
         """Every commit of the group, as the broker stored them."""
         return read_history(self.broker.bootstrap, self.group)
 
+    def freeze_at_work(self, member: Member) -> set[Id]:
+        """Freeze it when it has something in flight; returns that. Frozen with nothing, it goes on until it has begun
+        another record: on a busy machine it does not get that far within a fixed time.
+        """
+
+        def caught() -> set[Id]:
+            member.freeze()
+            spans = [span for span in self.journal.spans() if span.start.pid == member.pid]
+            in_hand = {span.id for span in spans if span.outcome is None}
+            if not in_hand:
+                member.thaw()
+                wait_until(lambda: len(self.journal.of("start", pid=member.pid)) > len(spans), "it begins another")
+            return in_hand
+
+        return wait_until(caught, "it has something in flight")
+
     def wait_all_ended(self, sent: Iterable[Sent] | None = None, timeout_s: float = DEADLINE_S) -> None:
         """Wait until the handler has ended for each of these records (all that were sent), by whatever member."""
         wanted = {one.id for one in (self.sent if sent is None else sent)}

@@ -34,16 +34,7 @@ class Group:
     def kill_mid_work(self) -> set[Id]:
         """Freeze it to look: it must have something in flight when it dies. Returns that."""
         wait_until(lambda: len(self.scene.journal.ended(pid=self.victim.pid)) >= 40, "it has worked for a while")
-
-        def caught() -> set[Id]:
-            self.victim.freeze()
-            spans = self.scene.journal.spans()
-            in_hand = {span.id for span in spans if span.start.pid == self.victim.pid and span.outcome is None}
-            if not in_hand:
-                self.victim.thaw()
-            return in_hand
-
-        in_hand = wait_until(caught, "it has something in flight")
+        in_hand = self.scene.freeze_at_work(self.victim)
         self.victim.kill()
         return in_hand
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.dead_letter_topic import letters
-from tests.scenarios.journal import Id
-from tests.scenarios.member import Member
-from tests.scenarios.scene import Scene, Work
+from tests.scenarios.scene import Work
 from tests.support.waiting import wait_until
 
 PARTITIONS, MEMBERS, CONCURRENCY = 2, 6, 2
@@ -20,20 +18,6 @@ SETTINGS: dict[str, object] = {
     "consumer.concurrency": CONCURRENCY,
     "dead_letter.topic": "{topic}.dlq",
 }
-
-
-def catch(scene: Scene, victim: Member) -> set[Id]:
-    """Freeze it to look: it must have something in flight when it dies. Returns that."""
-
-    def caught() -> set[Id]:
-        victim.freeze()
-        spans = scene.journal.spans()
-        in_hand = {span.id for span in spans if span.start.pid == victim.pid and span.outcome is None}
-        if not in_hand:
-            victim.thaw()
-        return in_hand
-
-    return wait_until(caught, "it has something in flight")
 
 
 def test_a_queue_with_more_members_than_partitions_loses_nothing(make_scene: MakeScene) -> None:
@@ -52,7 +36,7 @@ def test_a_queue_with_more_members_than_partitions_loses_nothing(make_scene: Mak
     wait_until(all_work, "all members have worked, on two partitions")
     victims, others = members[:2], members[2:]
     scene.send([Work(sleep_s=0.4, partition=number % PARTITIONS) for number in range(4 * MEMBERS)])
-    in_hand = [catch(scene, victim) for victim in victims]
+    in_hand = [scene.freeze_at_work(victim) for victim in victims]
     for victim in victims:
         victim.kill()
     scene.wait_all_ended([one for one in scene.sent if one != poison])

@@ -38,8 +38,8 @@ REPLY_TIMEOUT_S = 60.0
 
 NUMBER = "{n}"
 HINT = (
-    "`keepfast dev` creates the topics of an app; `keepfast broker`, with or without --embedded, those that its option"
-    " --topic names."
+    "`keepfast dev` creates the topics of an app; `keepfast broker --embedded --topic NAME` creates any (without"
+    " --embedded on a real broker)."
 )
 Numbered: TypeAlias = Iterator[tuple[int, Outgoing]]
 """Records with their line number, or counted from 1."""
