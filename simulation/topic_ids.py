@@ -15,9 +15,9 @@ class SimTopicIds:
         self._process = process
         self._broker = broker
 
-    def ask(self, topics: Sequence[str], on_answer: Callable[[Mapping[str, str]], None]) -> None:
+    def ask(self, topics: Sequence[str], on_answer: Callable[[Mapping[str, str | None]], None]) -> None:
         def answer() -> None:
-            found = {topic: topic_id for topic in topics if (topic_id := self._broker.reported_id(topic))}
+            found = {topic: self._broker.reported_id(topic) for topic in topics}
             faults, now = self._broker.faults, self._broker.clock.monotonic()
             if faults.topic_ids.take() is not None or faults.deaf.get(self._process.name, 0.0) > now:
                 found = {}

@@ -194,6 +194,8 @@ class EventRules:
         self._same(member, event, event.partitions, seen.revoked)
         seen.revoked = None
         for place in event.partitions:
+            if seen.resets[place]:
+                continue  # its epoch is over, and the next one has not begun
             code = seen.last_code.get(place, "")
             confirmed = place not in seen.under_way and not code
             if not confirmed and place not in event.unconfirmed:

@@ -24,9 +24,9 @@ class Asked:
     """Keeps the questions; the test answers them."""
 
     def __init__(self) -> None:
-        self.questions: list[tuple[Sequence[str], Callable[[Mapping[str, str]], None]]] = []
+        self.questions: list[tuple[Sequence[str], Callable[[Mapping[str, str | None]], None]]] = []
 
-    def ask(self, topics: Sequence[str], reported: Callable[[Mapping[str, str]], None]) -> None:
+    def ask(self, topics: Sequence[str], reported: Callable[[Mapping[str, str | None]], None]) -> None:
         self.questions.append((topics, reported))
 
 
@@ -208,3 +208,61 @@ def test_an_offset_that_was_brought_from_another_cluster_is_trusted() -> None:
 def test_without_an_answer_the_facts_of_the_start_apply() -> None:
     identities, _ = known(None, {"t": "A"})
     assert identities.belongs("t", "B", 1000.0) is False
+
+
+def test_a_topic_that_is_deleted_is_missing_when_two_answers_agree(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Asked()
+    identities, _ = known(asked, {"t": "A"})
+
+    def answered(at: float, ids: Mapping[str, str | None]) -> set[str]:
+        assert identities.answered(TopicIdsAnswer(ids, at), at) == []
+        return identities.missing
+
+    with caplog.at_level("WARNING", "keepfast.topics"):
+        assert answered(30.0, {"t": None}) == set(), "a broker may be behind"
+        assert answered(30.0 + CONFIRM_S, {}) == set(), "a question that failed is no answer"
+        identities.step(30.0 + CONFIRM_S)
+        assert len(asked.questions) == 1, "it is asked again soon"
+        assert answered(31.0 + CONFIRM_S, {"t": None}) == {"t"}
+        assert answered(32.0 + CONFIRM_S, {"t": None}) == {"t"}
+        assert len(caplog.records) == 1
+        assert answered(33.0 + CONFIRM_S, {}) == {"t"}
+        assert answered(34.0 + CONFIRM_S, {"t": "A"}) == set()
+        assert answered(40.0, {"t": None}) == set(), "it is gone again"
+        assert answered(39.0, {"t": "A"}) == set(), "overtaken"
+        assert answered(40.0 + CONFIRM_S, {"t": None}) == {"t"}
+        assert answered(50.0, {"t": ""}) == set(), "its id is not known yet, but it is there"
+        assert answered(51.0, {"t": None}) == set()
+        assert answered(51.0 + CONFIRM_S, {"t": None}) == {"t"}
+    identities.follow(("u",), {})
+    assert identities.missing == set()
+    assert answered(60.0 + CONFIRM_S, {"t": None}) == set(), "it is not read any more"
+
+
+def test_once_a_topic_is_known_to_be_missing_it_is_not_asked_more_often() -> None:
+    asked = Asked()
+    identities, _ = known(asked, {"t": "A"})
+    identities.suspect(0.0)
+    for at in (0.0, CONFIRM_S):
+        identities.step(at)
+        identities.answered(TopicIdsAnswer({"t": None}, at), at)
+    identities.step(3 * CONFIRM_S)
+    assert (identities.missing, len(asked.questions)) == ({"t"}, 2)
+    identities.step(CONFIRM_S + CHECK_INTERVAL_S)
+    assert len(asked.questions) == 3
+
+
+def test_a_topic_that_matched_a_pattern_is_not_missing_when_it_goes() -> None:
+    plan = Plan(name="c", group="g", topics=("t",), matched=frozenset({"t"}), topic_ids={"t": "A"})
+    identities = Identities(plan, Asked(), ListMailbox(), 0.0, Events(plan.name, plan.group, ()))
+    for at in (30.0, 30.0 + CONFIRM_S):
+        identities.answered(TopicIdsAnswer({"t": None}, at), at)
+    assert identities.missing == set()
+
+
+def test_nothing_is_asked_while_no_topic_is_read() -> None:
+    asked = Asked()
+    identities, _ = known(asked, {"t": "A"})
+    identities.follow((), {})
+    identities.step(CHECK_INTERVAL_S)
+    assert asked.questions == []

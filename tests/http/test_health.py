@@ -45,6 +45,7 @@ def seen(state: ConsumerState = WELL, **more: Any) -> HealthFacts:
     [
         ({"partitions": ()}, None, "ok", LIVE_READY),
         ({"brokers": "nobody answers"}, "brokers_away", "degraded", LIVE_READY),
+        ({"missing_topics": ("orders",)}, "topic_missing", "degraded", LIVE_READY),
         ({"unpositioned": 1}, "offsets_unknown", "degraded", LIVE_READY),
         ({"holds": (Hold(name="operator", for_s=9.0),)}, "paused", "ok", LIVE_READY),
         ({"guards": GuardState(breaker="open")}, "breaker_open", "degraded", LIVE_READY),

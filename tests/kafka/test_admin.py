@@ -187,14 +187,14 @@ def test_properties_that_the_client_does_not_take_are_a_configuration_error() ->
 
 @pytest.mark.timing
 def test_ids_are_reported_to_the_caller_without_blocking(admin: KafkaAdmin, topic: Topic) -> None:
-    name, reported = topic(), list[dict[str, str]]()
+    name, reported = topic(), list[dict[str, str | None]]()
     facts = admin.topics([name], 10.0)[name]
     assert facts is not None
     asked_at = time.monotonic()
     admin.ask([name, "no-such-topic"], lambda ids: reported.append(dict(ids)))
     assert time.monotonic() - asked_at < 1.0
     wait_until(lambda: reported, "the answer comes")
-    assert reported == [{name: facts.topic_id}]
+    assert reported == [{name: facts.topic_id, "no-such-topic": None}]
 
 
 def test_an_unanswered_request_for_ids_raises_nothing() -> None:

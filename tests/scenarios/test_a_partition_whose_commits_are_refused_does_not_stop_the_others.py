@@ -92,6 +92,10 @@ def test_under_kip_848_a_deleted_topic_is_taken_away_and_the_other_goes_on(broke
         wait_until(lambda: client.committed("doomed-new.work", kept)[0] == 50 + MORE, "the other topic continues")
         wait_until(lambda: set(held(running)) == {kept}, "the deleted topic is not ours any more")
         assert not running.loop.holds
+        wait_until(lambda: running.loop.status.state.missing_topics == (doomed,), "the state shows what is missing")
+        broker.create_topic(doomed)
+        wait_until(lambda: running.loop.status.state.missing_topics == (), "it is there again")
+    assert [entry.fields["topic"] for entry in running.log.of("topic_missing")] == [doomed]
     assert [offset for topic, offset in seen if topic == kept] == list(range(50 + MORE))
 
 

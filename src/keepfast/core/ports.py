@@ -249,9 +249,9 @@ thread. None: that is not known, as during a rebalance.
 class TopicIds(Protocol):
     """Says which topic a name stands for: one that was deleted and created again has another id."""
 
-    def ask(self, topics: Sequence[str], answer: Callable[[Mapping[str, str]], None]) -> None:
-        """Never blocks, never raises. Calls `answer` at most once, from any thread, with the ids that are known: a
-        topic that is not there, or whose id is not known, is left out.
+    def ask(self, topics: Sequence[str], answer: Callable[[Mapping[str, str | None]], None]) -> None:
+        """Never blocks, never raises. Calls `answer` at most once, from any thread, with the id of each topic: empty if
+        the topic exists and its id is not known, None if there is no such topic. What could not be asked is left out.
         """
 
 

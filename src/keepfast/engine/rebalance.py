@@ -224,9 +224,9 @@ class Assignment:
 
     def assigned(self, places: Sequence[TopicPartition], now: float) -> None:
         """Inside on_assigned. Raises NoPosition."""
+        self._identities.suspect(now)  # without a partition, too: a topic may have been deleted
         if not places:
             return
-        self._identities.suspect(now)
         self._doubts.clear()  # what was answered before does not count for commits that are read now
         starts = self._starts(places, READ_TIMEOUT_S, now)
         late = [place for place in places if place not in starts]

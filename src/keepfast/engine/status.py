@@ -144,6 +144,7 @@ class LoopStatus:
             member=self.member or (plan.lock_s is not None and self._phase() == "running"),
             lost=self.lost,
             partitions=partitions,
+            missing_topics=tuple(sorted(parts.identities.missing)),
             unpositioned=len(parts.assignment.unpositioned),
             holds=tuple(Hold(name=name, for_s=now - since) for name, since in sorted(parts.holds.since.items())),
             in_flight=sum(map(_left, in_flight)),

@@ -6,6 +6,9 @@ at the old offset, and what the new topic has below it would never be read.
 An id is believed with care, because a broker may be behind the others: an answer counts only for events before it was
 asked for, a question that failed is no answer, and a changed id counts when two answers agree on it. An id that is
 missing at the start (the cluster had no controller) is asked for until it is known.
+
+A topic that is deleted, and not created again, is `missing` when two answers agree on that: nothing else would say
+why its records do not come.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from keepfast.core.events import TopicRecreated
 from keepfast.core.ports import Mailbox, TopicIds
 from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.topics")
 
 CHECK_INTERVAL_S = 60.0
 ASK_AGAIN_S = 0.5
@@ -26,7 +32,9 @@ REPLY_TIMEOUT_S = 15.0
 """A question that is not answered by then may be asked again."""
 
 CONFIRM_S = 5.0
-"""A changed id counts when it was answered twice, so far apart, with no other answer in between."""
+"""A changed id, or that there is no such topic, counts when it was answered twice, so far apart, with no other answer
+in between.
+"""
 
 FORMER_S = 60.0
 """So long an answer with the id from before a change is ignored: it comes from a broker that is behind."""
@@ -34,9 +42,9 @@ FORMER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicIdsAnswer:
-    """An answer for the loop: the ids that could be found, and when they were asked for."""
+    """An answer for the loop, as `core.ports.TopicIds` says, and when it was asked for."""
 
-    ids: Mapping[str, str]
+    ids: Mapping[str, str | None]
     asked_at: float
 
 
@@ -51,18 +59,24 @@ class _Answer:
 
 class Identities:
     """`ids` is what is known; who reads or writes commits looks there. `recreated`: topics that have got another id
-    since the process started. `topic_ids` is None where ids are not available: then a missing id is never requested.
+    since the process started. `missing`: topics that do not exist. `topic_ids` is None where ids are not available:
+    then nothing is ever requested.
     """
 
     def __init__(self, plan: Plan, topic_ids: TopicIds | None, mailbox: Mailbox, now: float, events: Events) -> None:
         self._events = events
         self.ids = dict(plan.topic_ids)
         self.recreated: set[str] = set()
+        self.missing: set[str] = set()
+        self._name = plan.name
         self._topics = plan.subscription
         self._topic_ids = topic_ids
         self._mailbox = mailbox
         self._answers: dict[str, _Answer] = {}  # the last one of each topic
         self._candidates: dict[str, _Answer] = {}  # the first answer with an id that is not confirmed yet
+        self._absent: dict[str, float] = {}  # since when answers say that there is no such topic
+        self._last_asked_at = float("-inf")  # when the answer was asked for that said so last
+        self._named = frozenset(plan.subscription) - plan.matched  # what a pattern matches comes and goes
         self._former: dict[str, dict[str, float]] = {}  # topic → id → when it was given up
         self._open_since: float | None = None
         self._asked_at = float("-inf")
@@ -70,7 +84,7 @@ class Identities:
 
     def step(self, now: float) -> None:
         """Ask if it is time to."""
-        if now < self._due_at or self._topic_ids is None or now - self._asked_at < ASK_AGAIN_S:
+        if now < self._due_at or self._topic_ids is None or now - self._asked_at < ASK_AGAIN_S or not self._topics:
             return
         if self._open_since is not None and now - self._open_since < REPLY_TIMEOUT_S:
             return
@@ -84,8 +98,9 @@ class Identities:
         come back, its id counts as at the start.
         """
         for gone in set(self._topics).difference(topics):
-            for known in (self.ids, self._answers, self._candidates, self._former):
+            for known in (self.ids, self._answers, self._candidates, self._former, self._absent):
                 known.pop(gone, None)
+        self.missing.intersection_update(topics)
         self._topics = topics
         for topic in topics:
             if topic not in self.ids and topic in ids:
@@ -123,10 +138,36 @@ class Identities:
         """An answer is there. Returns the topics that are not what they were."""
         if answer.asked_at == self._open_since:
             self._open_since = None
-        changed = [name for name, topic_id in answer.ids.items() if self._heard(name, topic_id, answer.asked_at, now)]
+        changed = [
+            name
+            for name, topic_id in answer.ids.items()
+            if topic_id and self._heard(name, topic_id, answer.asked_at, now)
+        ]
+        self._note_absent(answer)
         for candidate in self._candidates.values():
             self._due_at = min(self._due_at, candidate.at + CONFIRM_S)
         return changed
+
+    def _note_absent(self, answer: TopicIdsAnswer) -> None:
+        """Which topics do not exist. Until that is confirmed they are asked for again soon."""
+        if answer.asked_at < self._last_asked_at:
+            return  # overtaken by a later answer
+        self._last_asked_at = answer.asked_at
+        for name, topic_id in answer.ids.items():
+            if topic_id is not None:
+                self._absent.pop(name, None)
+                self.missing.discard(name)
+            elif name in self._topics and name in self._named and name not in self.missing:
+                self._note_absence(name, answer.asked_at)
+
+    def _note_absence(self, name: str, asked_at: float) -> None:
+        since = self._absent.setdefault(name, asked_at)
+        if asked_at - since < CONFIRM_S:
+            self._due_at = min(self._due_at, since + CONFIRM_S)
+            return
+        self.missing.add(name)
+        consequence = "nothing of it is read until it is created again"
+        log.warning("topic_missing", consumer=self._name, topic=name, consequence=consequence)
 
     def _is_complete(self) -> bool:
         return all(map(self.ids.get, self._topics))

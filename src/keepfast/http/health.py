@@ -161,6 +161,9 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
     for topic, why in list(state.not_read.items())[:5]:
         text = f"The topic {topic} matches its pattern and is not read: {why}"
         yield Reason(code="topic_not_read", level="degraded", text=text)
+    if state.missing_topics:
+        text = f"Nothing is read from {', '.join(state.missing_topics[:5])}: there is no such topic."
+        yield Reason(code="topic_missing", level="degraded", text=text)
     if state.unpositioned:
         text = f"The committed offsets of {state.unpositioned} partitions could not be read yet."
         yield Reason(code="offsets_unknown", level="degraded", text=text)

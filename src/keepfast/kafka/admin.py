@@ -132,12 +132,12 @@ class KafkaAdmin:
                 facts[name] = None
         return facts
 
-    def ask(self, topics: Sequence[str], answer: Callable[[Mapping[str, str]], None]) -> None:
+    def ask(self, topics: Sequence[str], answer: Callable[[Mapping[str, str | None]], None]) -> None:
         """Implements `core.ports.TopicIds`; any thread. `answer` is called on the client's own thread."""
 
         def answered(done: Mapping[str, Future[Any]]) -> None:
-            ids = {name: self._id_of(facts.topic_id) for name, facts in _successful(done).items()}
-            answer({name: topic_id for name, topic_id in ids.items() if topic_id})
+            ids: dict[str, str | None] = {name: None for name, future in done.items() if _is_missing(future)}
+            answer(ids | {name: self._id_of(facts.topic_id) or "" for name, facts in _successful(done).items()})
 
         try:
             _gather(

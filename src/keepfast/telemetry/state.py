@@ -132,6 +132,8 @@ class ConsumerState(StateStruct, frozen=True, kw_only=True):
     """The regular expression that topics are read by, too."""
     not_read: dict[str, str] = {}
     """Topics that match the pattern and cannot be read, with the reason."""
+    missing_topics: tuple[str, ...] = ()
+    """Topics of the subscription that do not exist."""
     order: str
     commit: str
     handler: str = ""
