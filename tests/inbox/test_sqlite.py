@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from keepfast import sqlite
 from keepfast.core.inbox import RecordIdentity
 from keepfast.desk.database import Database
 from keepfast.inbox.sqlite import SqliteInbox
-from tests.engine.test_inbox import handler_of, run_of, walked
+from tests.engine.test_inbox import batch_of, handler_of, run_of, walked
 from tests.support.waiting import DEADLINE_S, happens, wait_until
 
 Work = Callable[[Path], object]
@@ -90,8 +90,8 @@ def record(offset: int) -> RecordIdentity:
 def test_inboxes_of_one_file_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     one, same, other = (SqliteInbox(path) for path in ("inbox.db", tmp_path / "inbox.db", "other.db"))
-    assert one.turn is same.turn
-    assert one.turn is not other.turn
+    assert one.serial_gate is same.serial_gate
+    assert one.serial_gate is not other.serial_gate
 
 
 def test_records_wait_for_their_turn_however_long_it_takes_and_that_is_not_their_own_time(
@@ -118,22 +118,63 @@ def test_records_wait_for_their_turn_however_long_it_takes_and_that_is_not_their
     assert sorted(begun) == [b"%02d" % number for number in range(12)]
 
 
-def test_a_record_that_timed_out_has_no_turn_any_more_and_writes_nothing(tmp_path: Path) -> None:
-    go = threading.Event()
+def test_what_is_asked_to_stop_while_it_waits_is_not_begun(tmp_path: Path) -> None:
+    go, begun, entered = threading.Event(), list[bytes](), list[None]()
     inbox = SqliteInbox(tmp_path / "inbox.db")
+
+    def around() -> Iterator[None]:
+        entered.append(None)
+        yield
+
+    def handle(value: bytes, tx: sqlite3.Connection) -> None:
+        begun.append(value)
+        assert go.wait(DEADLINE_S)
+
+    def handle_all(values: list[bytes], tx: sqlite3.Connection) -> None:
+        begun.extend(values)
+
+    handler, of_batches = handler_of(handle, inbox, around), handler_of(handle_all, inbox)
+    holder, other, batch, going = run_of(b"holder", b"next"), run_of(b"other"), batch_of(b"all"), batch_of(b"going")
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(walked, handler, holder)
+        wait_until(lambda: begun, "it has its turn")
+        for waiting in (other, batch, going):
+            pool.submit(walked, handler if waiting is other else of_batches, waiting)
+        wait_until(lambda: other.waits and batch.waits and going.waits, "they wait for theirs")
+        for run in (holder, other, batch, going.parts[0]):  # as in a drain, and of a batch when a partition goes
+            run.stop = True
+        wait_until(lambda: not (other.waits or batch.waits or going.waits), "they do not wait for a turn any more")
+        go.set()
+    assert begun == [b"holder"]
+    assert len(entered) == 1, "nor is what is around the handler called"
+    assert [(run.done, run.failure) for run in (holder, other, batch, going)] == [(1, None), *[(0, None)] * 3]
+
+
+def test_a_record_that_timed_out_has_no_turn_any_more_and_writes_nothing(tmp_path: Path) -> None:
+    go, has_begun = threading.Event(), threading.Event()
+    inbox = SqliteInbox(tmp_path / "inbox.db")
+    waits = list[bool]()
+
+    def around() -> Iterator[None]:
+        waits.append(other.waits)
+        yield
 
     def handle(value: bytes, tx: sqlite3.Connection) -> None:
         if value == b"hangs":
+            has_begun.set()
             assert go.wait(DEADLINE_S)
+        else:
+            assert not other.waits, "from here on its time counts"
 
-    handler, hangs, other = handler_of(handle, inbox), run_of(b"hangs"), run_of(b"other", topic_id="other")
+    handler, hangs, other = handler_of(handle, inbox, around), run_of(b"hangs"), run_of(b"other", topic_id="other")
     with ThreadPoolExecutor(2) as pool:
         pool.submit(walked, handler, hangs)
-        wait_until(lambda: hangs.current == 0 and not hangs.waits, "it has its turn")
+        assert has_begun.wait(DEADLINE_S)
         done = pool.submit(walked, handler, other)
         wait_until(lambda: other.waits, "it waits for its turn")
         hangs.abandoned = True
-        wait_until(lambda: not other.waits, "its time counts, as it waits for the file")
+        wait_until(lambda: len(waits) == 2, "it has its turn")
+        wait_until(lambda: other.waits, "it waits for the transaction, which is not its time either")
         go.set()
         done.result(DEADLINE_S)
     with inbox.counting() as count:
@@ -144,9 +185,9 @@ def test_a_record_that_timed_out_has_no_turn_any_more_and_writes_nothing(tmp_pat
 def test_old_records_are_removed_between_two_transactions_or_not_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keepfast.inbox.sqlite.BUSY_TIMEOUT_S", 0.2)
     inbox = SqliteInbox(tmp_path / "inbox.db")
-    with inbox.turn.of(None):
+    with inbox.serial_gate.of(None), monkeypatch.context() as patch:
+        patch.setattr("keepfast.inbox.sqlite.BUSY_TIMEOUT_S", 0.2)
         tx, _ = inbox.begin([record(0)])
         with pytest.raises(TimeoutError):
             inbox.prune(datetime.now(UTC))

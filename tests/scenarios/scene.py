@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -199,9 +199,9 @@ class Scene:
         """Every commit of the group, as the broker stored them."""
         return read_history(self.broker.bootstrap, self.group)
 
-    def freeze_at_work(self, member: Member) -> set[Id]:
+    def freeze_with_records_in_flight(self, member: Member, more_work: Callable[[], object] = lambda: None) -> set[Id]:
         """Freeze it when it has something in flight; returns that. Frozen with nothing, it goes on until it has begun
-        another record: on a busy machine it does not get that far within a fixed time.
+        another record: on a busy machine it does not get that far within a fixed time. `more_work` sends some.
         """
 
         def caught() -> set[Id]:
@@ -210,6 +210,7 @@ class Scene:
             in_hand = {span.id for span in spans if span.outcome is None}
             if not in_hand:
                 member.thaw()
+                more_work()
                 wait_until(lambda: len(self.journal.of("start", pid=member.pid)) > len(spans), "it begins another")
             return in_hand
 

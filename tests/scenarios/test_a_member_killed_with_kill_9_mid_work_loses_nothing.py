@@ -32,10 +32,18 @@ class Group:
     heir: Member
 
     def kill_mid_work(self) -> set[Id]:
-        """Freeze it to look: it must have something in flight when it dies. Returns that."""
+        """Freeze it to look: it must have something in flight when it dies. Returns that. The last record of each key
+        waits at a gate until then, should it get so far.
+        """
+        gate, last = self.scene.gate(), RECORDS - KEYS
+        self.scene.send(
+            Work(key=b"key-%d" % (number % KEYS), **({"sleep_s": 0.03} if number < last else {"gate": gate}))
+            for number in range(RECORDS)
+        )
         wait_until(lambda: len(self.scene.journal.ended(pid=self.victim.pid)) >= 40, "it has worked for a while")
-        in_hand = self.scene.freeze_at_work(self.victim)
+        in_hand = self.scene.freeze_with_records_in_flight(self.victim)
         self.victim.kill()
+        self.scene.open_gate(gate)
         return in_hand
 
     def judge(self, in_hand: set[Id]) -> None:
@@ -66,10 +74,7 @@ def test_a_member_killed_with_kill_9_mid_work_loses_nothing(groups: list[Group])
     for group in groups:
         group.victim.wait_assigned(PARTITIONS // 2)
         group.heir.wait_assigned(PARTITIONS // 2)
-    in_hand = []
-    for group in groups:
-        group.scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=0.03) for number in range(RECORDS))
-        in_hand.append(group.kill_mid_work())
+    in_hand = [group.kill_mid_work() for group in groups]
     for group, lost_in_hand in zip(groups, in_hand, strict=True):
         group.scene.wait_all_ended()
         group.scene.wait_committed()

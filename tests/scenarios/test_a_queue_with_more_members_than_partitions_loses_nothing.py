@@ -35,8 +35,12 @@ def test_a_queue_with_more_members_than_partitions_loses_nothing(make_scene: Mak
 
     wait_until(all_work, "all members have worked, on two partitions")
     victims, others = members[:2], members[2:]
-    scene.send([Work(sleep_s=0.4, partition=number % PARTITIONS) for number in range(4 * MEMBERS)])
-    in_hand = [scene.freeze_at_work(victim) for victim in victims]
+
+    def more_work() -> None:
+        scene.send([Work(sleep_s=0.4, partition=number % PARTITIONS) for number in range(2 * MEMBERS)])
+
+    more_work()
+    in_hand = [scene.freeze_with_records_in_flight(victim, more_work) for victim in victims]
     for victim in victims:
         victim.kill()
     scene.wait_all_ended([one for one in scene.sent if one != poison])

@@ -160,7 +160,7 @@ class Batch(Run):
 
     @property
     def stopped(self) -> bool:
-        """Whether it must not begin any more: it was asked to stop, or one of its partitions is about to go."""
+        """As of a run: it was asked to stop, or one of its partitions is about to go."""
         return self.stop or any(part.stop for part in self.parts)
 
     def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:
@@ -176,6 +176,9 @@ class Batch(Run):
         except BaseException as error:  # noqa: BLE001 - the error becomes an outcome of this record
             return self._without_bad(_resumed(decode, decoded, error), lane_of)
         return SelectedRecords(self.messages, decoded)
+
+    def unselect(self) -> None:
+        self.given, self.filtered, self.leading = None, (), ()
 
     def _without_bad(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:
         """Leave out what does not pass the filter; what cannot be decoded or was named before, and in each lane what is

@@ -87,8 +87,7 @@ class Inbox(Protocol):
 
     Its methods are all plain functions, or all coroutine functions; the latter are for `async def` handlers. A plain
     one is called by the threads of handlers, several at a time. Optional attributes: `key`, a function from a
-    `RawRecord` to the business key that identifies the event; `retention_days`; of plain ones `turn`, a `SerialGate`
-    for a database that has one transaction at a time: handlers begin theirs when it is their turn.
+    `RawRecord` to the business key that identifies the event, and `retention_days`.
     """
 
     transaction: type[Any]

@@ -490,6 +490,11 @@ class Run:
         return (self,)
 
     @property
+    def stopped(self) -> bool:
+        """Whether what has not begun must not begin any more."""
+        return self.stop
+
+    @property
     def given(self) -> Sequence[int] | None:
         """Positions in `messages` of what the handler of a batch got; None: of all."""
         return None
@@ -572,6 +577,10 @@ class Run:
         except FilteredOut:  # of a record that is retried alone
             self.filter_out(0)
             return SelectedRecords((), [])
+
+    def unselect(self) -> None:
+        """The worker: what was selected is not handed over, as if the run had been asked to stop before."""
+        self.filtered = ()
 
     def succeeded(self) -> None:
         """The worker: what was selected is done."""

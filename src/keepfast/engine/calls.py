@@ -7,7 +7,8 @@ there. For a record, from the outside in:
    too often is refused (queues)
 2. the filter, after the scan for sensitive data where there are both (consumers that have one)
 3. a look whether its schema is there, so that what is around the handler sees no attempt that does not count
-   (consumers with schemas, and tracing, middleware or providers); a span (with tracing)
+   (consumers with schemas, and tracing, middleware or providers); its turn (with an inbox that has one transaction at a
+   time); a span (with tracing)
 4. the scan for sensitive data (consumers that ask for it)
 5. the context, decoding, the user's function, and the wait until what it sent is acknowledged; or with middleware,
    providers, resources or an inbox the same and those (`middleware.py`, `inbox.py`)
@@ -38,6 +39,7 @@ from keepfast.core.records import Message, deliveries_of, read_headers
 from keepfast.core.retry_topics import Returned, original
 from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecords
 from keepfast.core.schemas import SchemaRef
+from keepfast.core.serial_gate import SerialGate
 from keepfast.decode.annotation import element_of
 from keepfast.decode.choice import Decoding, choose
 from keepfast.decode.signature import HandlerShape, awaiting, positional
@@ -226,6 +228,8 @@ class BatchCall(_WholeRun):
                 if selection.messages:
                     self.handle(selection, run)
                 run.succeeded()
+        except NotBegun:
+            run.unselect()
         except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
             run.failure = run.judged_by(error)
         slot.end()
@@ -335,6 +339,8 @@ class Handler:
         if scan is not None and passes is None:
             handle = _prepared(handle, scan)
         handle = _traced(bodies, handle, self._group, tracing, is_batch=is_batch)
+        if self._inbox is not None and self._inbox.gate is not None:
+            handle = _in_turn(handle, self._inbox.gate)
         if self._chosen.ensure is not None and not is_batch and (tracing is not None or self._around is not None):
             handle = _prepared(handle, partial(_ensured, self._chosen.ensure))
         if self._chosen.keys is not None and not is_batch:
@@ -451,6 +457,16 @@ def _prepared(handle: Handle, prepare: Callable[[Any, Run], Any]) -> Handle:
 def attempt_of(message: Returned, run: Run) -> int:
     """Which attempt this is, counted from the first one in its own topic; a failed record knows, a new run does not."""
     return run.attempt if run.failed_record is not None else message.past.failures + 1
+
+
+def _in_turn(handle: Handle, gate: SerialGate) -> Handle:
+    """Of plain handlers. Raises NotBegun if the run is asked to stop before its turn has come."""
+
+    def handle_in_turn(subject: Any, run: Run) -> None:
+        with gate.of(run):
+            handle(subject, run)
+
+    return handle_in_turn
 
 
 def _restored(message: Message, run: Run) -> Message:

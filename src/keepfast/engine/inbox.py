@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -30,7 +29,9 @@ _METHODS: Final = ("begin", "commit", "rollback", "prune")
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInbox:
-    """The inbox of one consumer. `outbox`: its transaction also takes what the handler sends."""
+    """The inbox of one consumer. `outbox`: its transaction also takes what the handler sends. `gate`: of a database
+    that has one transaction at a time; calls begin when it is their turn.
+    """
 
     inbox: Inbox | OutboxInbox
     group: str
@@ -38,10 +39,6 @@ class ConsumerInbox:
     key: KeyOf | None = None
     outbox: bool = False
     gate: SerialGate | None = None
-
-    def turn(self, run: Run) -> AbstractContextManager[None]:
-        """The run has it while its transaction is open."""
-        return nullcontext() if self.gate is None else self.gate.of(run, until_stopped=False)
 
     def identities(self, selected: Sequence[Message], run: Run) -> list[RecordIdentity]:
         """Of each record of the call."""
@@ -70,7 +67,15 @@ def consumer_inbox(inbox: Any, group: str, *, handler_is_async: bool, where: str
             " def, or use an inbox with async methods, such as PostgresInbox"
         )
     outbox = bool(getattr(inbox, "outbox", False)) and hasattr(inbox, "publish")
-    return ConsumerInbox(inbox, group, is_async, getattr(inbox, "key", None), outbox, getattr(inbox, "turn", None))
+    gate = getattr(inbox, "serial_gate", None)
+    return ConsumerInbox(
+        inbox,
+        group,
+        is_async,
+        getattr(inbox, "key", None),
+        outbox,
+        gate if isinstance(gate, SerialGate) and not is_async else None,
+    )
 
 
 def _key(key: KeyOf, message: Message) -> str | bytes:
@@ -153,20 +158,23 @@ def plain_transaction(
     """
     inbox: Any = stage.inbox
     call = CallTransaction(stage, subject, run)
-    with stage.turn(run):
+    run.waits = stage.gate is not None  # an abandoned handler, or another process, may have its transaction still
+    try:
         tx, new = inbox.begin(call.asked)
-        try:
-            any_new = call.begun(new)
-            if any_new and call.narrows:
-                enter(call)
-            yield tx if any_new else SKIPPED
-            outgoing = call.sent()
-            if outgoing:
-                inbox.publish(tx, outgoing)
-        except BaseException:
-            inbox.rollback(tx)
-            raise
-        inbox.commit(tx) if any_new else inbox.rollback(tx)
+    finally:
+        run.waits = False
+    try:
+        any_new = call.begun(new)
+        if any_new and call.narrows:
+            enter(call)
+        yield tx if any_new else SKIPPED
+        outgoing = call.sent()
+        if outgoing:
+            inbox.publish(tx, outgoing)
+    except BaseException:
+        inbox.rollback(tx)
+        raise
+    inbox.commit(tx) if any_new else inbox.rollback(tx)
 
 
 async def async_transaction(

@@ -383,7 +383,7 @@ class Overdue:
             return "no more handlers may be abandoned; restart the process"
         self._tell_to_stop(run)
         if not _stands(run, at):
-            return "its handler has just ended, or waits for what it sent"
+            return "its handler has just ended, or waits for its turn or for what it sent"
         self.held.discard(run)
         self._give_up(run, at, OperatorDeadLetter(by), now)
         return ""

@@ -49,9 +49,9 @@ class SqliteInbox:
     parameter `tx: sqlite3.Connection` of a `def` handler. The handler must neither commit nor roll back.
 
     SQLite lets one transaction write at a time, so records are processed one after another: those of a process in
-    turn, and the wait for it is not part of `timeout_s`. A transaction that waits for another process fails after 30 s
-    with `database is locked`. For `async def` handlers, and for several hosts, use `PostgresInbox`. `key` and
-    `retention_days` are as there. Implements `core.inbox.Inbox`; any thread.
+    turn, and the wait for it is not part of `timeout_s`. A transaction that waits for another process, or for a handler
+    that was abandoned, fails after 30 s with `database is locked`. For `async def` handlers, and for several hosts, use
+    `PostgresInbox`. `key` and `retention_days` are as there. Implements `core.inbox.Inbox`; any thread.
     """
 
     transaction = sqlite3.Connection
@@ -66,7 +66,7 @@ class SqliteInbox:
         self.path = Path(path)
         self.key = key
         self.retention_days = retention_days
-        self.turn = _gates.setdefault(self.path.resolve(), SerialGate())  # SQLite has no order of those that wait
+        self.serial_gate = _gates.setdefault(self.path.resolve(), SerialGate())  # SQLite lets others overtake
         self._lock = threading.Lock()  # guards the list
         self._idle: list[sqlite3.Connection] = []
 
@@ -97,7 +97,7 @@ class SqliteInbox:
             self._release(tx)
 
     def prune(self, before: datetime) -> int:
-        with self.turn.of(None, timeout_s=BUSY_TIMEOUT_S), self._transaction() as tx:
+        with self.serial_gate.of(None, timeout_s=BUSY_TIMEOUT_S), self._transaction() as tx:
             return tx.execute(PRUNE, (before.timestamp(), PRUNE_ROWS)).rowcount
 
     @contextmanager

@@ -19,7 +19,7 @@ from keepfast.core.events import RecordEvent
 from keepfast.core.guards import CallSpacing
 from keepfast.core.records import Message, read_headers
 from keepfast.core.runs import Run
-from keepfast.core.serial_gate import SerialGate, Waiting
+from keepfast.core.serial_gate import SerialGate
 from keepfast.decode.annotation import decoder_for
 from keepfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, tombstone
 from keepfast.runner.checking import LoggerAdapter
@@ -37,7 +37,7 @@ class Anytime(SerialGate):
     """Any number at the same time."""
 
     @contextmanager
-    def of(self, holder: Waiting | None, **_: Any) -> Iterator[None]:  # noqa: ARG002 - as above
+    def of(self, run: Run | None, **_: Any) -> Iterator[None]:  # noqa: ARG002 - as above
         yield
 
 
