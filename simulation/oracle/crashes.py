@@ -189,6 +189,7 @@ class CrashRules:
                 self._deaths[entry.number] = 0
 
     def crashed(self, event: trace.ProcessCrashed) -> None:
+        died: set[int] = set()  # of several calls for a record, all but one were given up
         for epoch, entry in self._book.calls.values():
             if epoch is None or epoch.member != event.member:
                 continue
@@ -197,14 +198,19 @@ class CrashRules:
             if self._recorder and self._owners.get(entry.place) != event.member:
                 continue  # the next owner saw that the process was alive
             if epoch.alive and not (epoch.suspicion.stored.draining or sent.draining):
-                self._deaths[entry.number] += 1
+                died.add(entry.number)
+        self._deaths.update(died)
 
     def lost(self, event: trace.LostCalled) -> None:
         if self._recorder:
             return  # the next owner sees that the process lives
-        for epoch, entry in self._book.calls.values():
-            if epoch is not None and epoch.alive and epoch.member == event.member and epoch.place in event.places:
-                self._deaths[entry.number] += 1
+        self._deaths.update(
+            {
+                entry.number
+                for epoch, entry in self._book.calls.values()
+                if epoch is not None and epoch.alive and epoch.member == event.member and epoch.place in event.places
+            }
+        )
 
     def letter_sent(self, event: acts.LetterSent) -> None:
         self._given_up(event.member, *self._book.letter(event.member, event.number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -26,11 +26,12 @@ class Line:
         self.had = list[Run]()
         self.may_go = dict[Run, threading.Event]()
         self.errors = dict[Run, BaseException]()
+        self.over = dict[Run, Future[None]]()
 
     def join(self, one: Run) -> None:
         """Returns when it has the turn or waits for it."""
         self.may_go[one] = threading.Event()
-        self._pool.submit(self._take, one)
+        self.over[one] = self._pool.submit(self._take, one)
         wait_until(lambda: one.waits or one in self.had, "it has the turn or waits for it")
 
     def _take(self, one: Run) -> None:
@@ -75,8 +76,9 @@ def test_one_that_was_abandoned_loses_it_and_changes_nothing_when_it_ends() -> N
         hangs.abandoned = True
         wait_until(lambda: second in line.had, "the next one has it")
         line.may_go[hangs].set()
+        line.over[hangs].result(DEADLINE_S)
         line.join(fourth)
-        assert line.had == [hangs, second], "its end gives the turn to no other"
+        assert (line.had, third.waits) == ([hangs, second], True), "its end gives the turn to no other"
         for one in (second, third, fourth):
             line.may_go[one].set()
     assert (line.had, line.errors) == ([hangs, second, third, fourth], {})

@@ -243,13 +243,15 @@ def test_once_a_topic_is_known_to_be_missing_it_is_not_asked_more_often() -> Non
     asked = Asked()
     identities, _ = known(asked, {"t": "A"})
     identities.suspect(0.0)
-    for at in (0.0, CONFIRM_S):
+    answers: tuple[dict[str, str | None], ...] = ({"t": None}, {}, {"t": None})
+    for at, answer in zip((0.0, CONFIRM_S, CONFIRM_S + ASK_AGAIN_S), answers, strict=True):
         identities.step(at)
-        identities.answered(TopicIdsAnswer({"t": None}, at), at)
+        identities.answered(TopicIdsAnswer(answer, at), at)
+    assert (identities.missing, len(asked.questions)) == ({"t"}, 3), "a question that failed is soon asked again"
     identities.step(3 * CONFIRM_S)
-    assert (identities.missing, len(asked.questions)) == ({"t"}, 2)
-    identities.step(CONFIRM_S + CHECK_INTERVAL_S)
     assert len(asked.questions) == 3
+    identities.step(CONFIRM_S + ASK_AGAIN_S + CHECK_INTERVAL_S)
+    assert len(asked.questions) == 4
 
 
 def test_a_topic_that_matched_a_pattern_is_not_missing_when_it_goes() -> None:

@@ -177,6 +177,7 @@ def test_a_record_that_timed_out_has_no_turn_any_more_and_writes_nothing(tmp_pat
         wait_until(lambda: other.waits, "it waits for the transaction, which is not its time either")
         go.set()
         done.result(DEADLINE_S)
+    assert waits == [False, False], "what is around the handler counts"
     with inbox.counting() as count:
         counts = [count(RecordIdentity("g", source, 0, 0), 1) for source in ("id", "other")]
     assert (counts, other.failure, other.done) == ([0, 1], None, 1)

@@ -476,7 +476,7 @@ class Run:
         self.failure: BaseException | None = None
         self.failed_s = 0.0  # how long the attempt took that failed
         self.elapsed_s = 0.0
-        self.waits = False  # for its turn: the record is in flight, and the handler has not begun
+        self.waits = False  # for its turn, or for its transaction then: in flight, and the handler has not begun
         self.sends: Sends | None = None  # of the attempt in flight, or of the last one
         self.outputs: Sequence[tuple[Message, Outgoing]] = ()  # what its records gave that are done, for a transaction
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet

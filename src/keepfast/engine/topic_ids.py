@@ -74,8 +74,8 @@ class Identities:
         self._mailbox = mailbox
         self._answers: dict[str, _Answer] = {}  # the last one of each topic
         self._candidates: dict[str, _Answer] = {}  # the first answer with an id that is not confirmed yet
-        self._absent: dict[str, float] = {}  # since when answers say that there is no such topic
-        self._last_asked_at = float("-inf")  # when the answer was asked for that said so last
+        self._absent: dict[str, float] = {}  # since when answers say that there is no such topic: not confirmed yet
+        self._last_asked_at = float("-inf")  # when the latest answer was asked for
         self._named = frozenset(plan.subscription) - plan.matched  # what a pattern matches comes and goes
         self._former: dict[str, dict[str, float]] = {}  # topic → id → when it was given up
         self._open_since: float | None = None
@@ -144,12 +144,12 @@ class Identities:
             if topic_id and self._heard(name, topic_id, answer.asked_at, now)
         ]
         self._note_absent(answer)
-        for candidate in self._candidates.values():
-            self._due_at = min(self._due_at, candidate.at + CONFIRM_S)
+        for since in (*(one.at for one in self._candidates.values()), *self._absent.values()):
+            self._due_at = min(self._due_at, since + CONFIRM_S)
         return changed
 
     def _note_absent(self, answer: TopicIdsAnswer) -> None:
-        """Which topics do not exist. Until that is confirmed they are asked for again soon."""
+        """Which topics do not exist."""
         if answer.asked_at < self._last_asked_at:
             return  # overtaken by a later answer
         self._last_asked_at = answer.asked_at
@@ -161,10 +161,9 @@ class Identities:
                 self._note_absence(name, answer.asked_at)
 
     def _note_absence(self, name: str, asked_at: float) -> None:
-        since = self._absent.setdefault(name, asked_at)
-        if asked_at - since < CONFIRM_S:
-            self._due_at = min(self._due_at, since + CONFIRM_S)
+        if asked_at - self._absent.setdefault(name, asked_at) < CONFIRM_S:
             return
+        del self._absent[name]
         self.missing.add(name)
         consequence = "nothing of it is read until it is created again"
         log.warning("topic_missing", consumer=self._name, topic=name, consequence=consequence)
