@@ -186,6 +186,7 @@ class SimExecutor:
         self.out: list[Run] = []
         self.full_at = 0.0  # when no worker was free, or few were
         self.posted_at = 0.0
+        self.returned_at = 0.0  # the same, without runs that had been given up
 
     def submit(self, runs: list[Run], out: int) -> None:  # noqa: ARG002 - there is always a worker free
         if self._workers is not None:
@@ -288,6 +289,7 @@ class SimExecutor:
         self.posted_at = self._process.clock.monotonic()
         if run in self.out:
             self.out.remove(run)
+            self.returned_at = self.posted_at
         if self._workers is not None:
             self._walks.pop(run, None)
         self._mailbox.post(run)

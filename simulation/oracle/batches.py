@@ -249,10 +249,11 @@ class BatchRules:
     def starves(self, member: Member, now: float) -> str | None:
         """What it says if the member starts nothing although it could."""
         longest_s = STARVED_S + self._setup.retry.max_delay_ms / 1000
-        began_at = max(self._book.began_at.get(member.name, 0.0), self._book.active_at.get(member.name, 0.0))
+        # A thread's call is traced as ended when it begins, and its run is out for as long as the call takes.
+        began_at, active_at = self._book.began_at.get(member.name, 0.0), self._book.active_at.get(member.name, 0.0)
         if (
             member.executor.out
-            or now - began_at < longest_s
+            or now - max(began_at, active_at, member.executor.returned_at) < longest_s
             or any(name == member.name for name, _ in self._book.letters)
         ):
             return None

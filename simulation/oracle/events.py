@@ -11,6 +11,7 @@ from typing import Any
 from keepfast.core import events
 from keepfast.core.crash_guard import common, read
 from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
 from keepfast.engine.commits import COMMIT_REFUSED, TRIP_FAILURES, TRIP_S
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.engine.loop import ABANDONED, COMMIT
@@ -391,13 +392,20 @@ class EventRules:
                 calls = [call for call in given_up if self._is_of(member, call)]
                 true = len(calls) >= self._setup.timeout.max_abandoned
             case name if name == STALE_RUN:
-                executor = self._book.members[member].executor
-                out = (*executor.out, *executor.await_sends())
-                true = any(not part.partition.live for run in out for part in run.parts)
+                runs = self._out(self._book.members[member])
+                true = any(not part.partition.live for run in runs for part in run.parts)
             case _:
                 true = False
         if not true:
             self._blame("event", f"{member} reports {event}, and there is no reason for it")
+
+    @staticmethod
+    def _out(member: Member) -> list[Run]:
+        """The runs that are out as far as the loop knows: also those that came back after it emptied its mailbox. Since
+        then it may have waited for a broker, as for a seek.
+        """
+        back = [item for item in member.seat.mailbox.items if isinstance(item, Run) and not item.abandoned]
+        return [*member.executor.out, *member.executor.await_sends(), *back]
 
     def _is_of(self, member: str, call: int) -> bool:
         epoch, _ = self._book.calls.get(call, (None, None))

@@ -29,7 +29,7 @@ SEEDS = (
     902,
     903,
 )
-SEEDS += (956, 1109, 1144, 1354, 1403, 1420, 1431, 1438, 1750, 1773, 1953)
+SEEDS += (730, 956, 1109, 1144, 1195, 1354, 1403, 1420, 1431, 1438, 1446, 1750, 1773, 1953)
 """Every kind of fault and every way of working, and what costs little; the rest is in `LATER`.
 
 The last ones of both have what is rare: batches and retry topics without an order, partitions added to a topic,
@@ -42,7 +42,8 @@ suspects, with a batch that fails, while records arrive, and while the broker do
 has one while the ids of topics are not known, 900 to 903 have transactions, 956 has letters and moves in them, 1953 has
 them with batches. 1109 and 1144 have batches with a time limit; in 1144, one is waited for whose first record cannot be
 decoded. In 24, 53 and 404 the loop's own thread runs the handlers; in 404 a callback comes while it awaits the answer
-to a commit.
+to a commit. In 730 a handler of an earlier epoch ends while the loop asks the broker for a seek; in 1195 a
+process dies with two calls for one record; in 1446 a slow batch is handed back shortly before the oracle looks.
 """
 
 FAULTS = {

@@ -20,7 +20,7 @@ The mailbox of a simulated process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -50,6 +50,11 @@ class SimMailbox:
             self._items.extend(item)
         else:
             self._items.append(item)
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """What was posted and is not collected yet."""
+        return self._items
 
     def collect(self, timeout_s: float) -> list[Any]:
         self._process.enter()
