@@ -68,6 +68,20 @@ def test_one_that_is_asked_to_stop_leaves_the_line() -> None:
     assert not second.waits
 
 
+def test_one_that_is_asked_to_stop_does_not_begin_when_its_turn_comes_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("keepfast.core.serial_gate.POLL_INTERVAL_S", DEADLINE_S)  # it does not look by itself
+    with ThreadPoolExecutor(2) as pool:
+        line, (first, second) = Line(pool), (run(), run())
+        line.join(first)
+        line.join(second)
+        second.stop = True
+        line.may_go[first].set()
+        line.over[second].result(DEADLINE_S)
+    assert (line.had, list(map(type, line.errors.values()))) == ([first], [NotBegun])
+
+
 def test_one_that_was_abandoned_loses_it_and_changes_nothing_when_it_ends() -> None:
     with ThreadPoolExecutor(4) as pool:
         line, (hangs, second, third, fourth) = Line(pool), (run(), run(), run(), run())

@@ -13,12 +13,12 @@ import pytest
 
 from keepfast import BatchContext, BatchError, Context, Provide, RawRecord
 from keepfast.core.batches import Batch
-from keepfast.core.errors import ConfigError, Fault, SinkError
+from keepfast.core.errors import Abandoned, ConfigError, Fault, SinkError
 from keepfast.core.inbox import RecordIdentity, RecordOrigin
 from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler, inspect_provider
-from keepfast.engine.calls import Handler
+from keepfast.engine.calls import Filter, Handler
 from keepfast.engine.inbox import consumer_inbox
 from keepfast.engine.middleware import Around
 from keepfast.telemetry.metrics import Tally
@@ -96,13 +96,15 @@ class AsyncMemoryInbox:
         return self.inner.prune(before)
 
 
-def handler_of(function: Callable[..., Any], inbox: Any, *middleware: Callable[..., Any]) -> Handler:
+def handler_of(
+    function: Callable[..., Any], inbox: Any, *middleware: Callable[..., Any], passes: Filter | None = None
+) -> Handler:
     shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
     if shape.is_async and isinstance(inbox, MemoryInbox):
         inbox = AsyncMemoryInbox(inbox)
     stage = consumer_inbox(inbox, "g", handler_is_async=shape.is_async, where=f"handler {shape.name}()")
     around = Around([inspect_provider(one, "middleware") for one in middleware], None, {}, stage)
-    return Handler(function, shape, order="none", tombstones="dead-letter", group="g", around=around)
+    return Handler(function, shape, order="none", tombstones="dead-letter", group="g", around=around, passes=passes)
 
 
 def partition(topic_id: str = "id", number: int = 0) -> Partition:
@@ -235,6 +237,43 @@ def test_a_call_that_timed_out_while_it_waited_for_its_transaction_calls_nothing
     inbox, run = Slow(), run_of(b"0")
     walked(handler_of(kinds(lambda value, tx, ctx: called.append(value))[which], inbox), run)
     assert (inbox.steps, called, run.done) == (["begin", "rollback"], [], 0)
+
+
+class AbortedInbox(MemoryInbox):
+    """Its transactions can be ended from another thread."""
+
+    def abort(self, tx: Tx) -> None:
+        self.steps.append("abort")
+
+
+def test_the_transaction_of_an_abandoned_call_is_aborted_and_never_committed() -> None:
+    inbox = AbortedInbox()
+
+    def handle(value: bytes, tx: Tx) -> None:
+        assert run.abort is not None
+        run.abort()  # and `abandoned` is looked at before that is set
+
+    run = run_of(b"one")
+    assert isinstance(walked(handler_of(handle, inbox), run).failure, Abandoned)
+    assert inbox.steps == ["begin", "abort", "rollback"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_whose_handler_has_ended_has_its_transaction_for_itself(fails: bool) -> None:
+    inbox, aborts = AbortedInbox(), list[Callable[[], None]]()
+
+    def handle(value: bytes, tx: Tx) -> None:
+        assert run.abort is not None
+        aborts.append(run.abort)
+        if fails:
+            raise ValueError
+
+    run = run_of(b"one")
+    walked(handler_of(handle, inbox), run)
+    assert run.abort is None
+    [abort] = aborts
+    abort()  # by a thread that was late
+    assert inbox.steps == ["begin", "rollback" if fails else "commit"]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])

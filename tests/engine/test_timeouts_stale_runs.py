@@ -119,6 +119,36 @@ def test_a_run_without_waiting_records_is_not_abandoned() -> None:
     assert world.workers.given_up == [], "nor while there is nothing to do"
 
 
+def test_one_that_has_the_turn_of_others_is_waited_for_as_long() -> None:
+    """As with an inbox in SQLite: their workers have them, and wait for its transaction to end."""
+    world = Stale()
+    world.feed("a")
+    run = world.hang()
+    world.loop.on_lost([world.places[0]])
+    world.feed("b", partition=1)
+    next_one = world.begin()
+    next_one.waits = True
+    world.play_for(STUCK_S - 1)
+    assert (world.waits, world.workers.given_up) == (["orders[1]"], [])
+    world.play_for(4)
+    assert (world.workers.given_up, run.abandoned, next_one.abandoned) == ([run], True, False)
+    next_one.waits = False
+    world.play_for(1)
+    assert world.waits == []
+
+
+def test_one_that_waits_for_its_own_turn_is_not_in_the_way() -> None:
+    world = Stale()
+    world.feed("a")
+    run = world.hang()
+    run.waits = True
+    world.loop.on_lost([world.places[0]])
+    world.feed("b", partition=1)
+    world.begin().waits = True
+    world.play_for(2 * STUCK_S)
+    assert (world.waits, world.workers.given_up) == ([], [])
+
+
 def test_with_order_by_key_only_the_key_waits() -> None:
     world = Stale("key", commit=CommitPolicy(mode="each"))
     world.feed("a")

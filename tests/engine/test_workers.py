@@ -73,6 +73,25 @@ def test_a_worker_survives_whatever_a_handler_raises(error: BaseException) -> No
     assert (second.done, second.failure) == (1, None)
 
 
+def test_the_transaction_of_a_run_that_is_given_up_is_aborted_on_another_thread() -> None:
+    go, begun, aborted_by = threading.Event(), threading.Event(), list[threading.Thread]()
+
+    def call(_: Message, run: Run) -> None:
+        run.abort = lambda: aborted_by.append(threading.current_thread())
+        begun.set()
+        assert go.wait(DEADLINE_S)
+
+    executor, mailbox = thread_executor(call, capacity=1)
+    run = run_of(1)
+    executor.submit([run], 1)
+    assert begun.wait(DEADLINE_S)
+    executor.give_up(run)
+    wait_until(lambda: aborted_by, "it is aborted")
+    assert aborted_by[0] is not threading.current_thread(), "which may take long"
+    go.set()
+    collect(mailbox, 1)
+
+
 def test_a_run_that_is_asked_to_stop_ends_after_its_current_record() -> None:
     begun, go = threading.Event(), threading.Event()
 

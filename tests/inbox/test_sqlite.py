@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,12 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from keepfast import sqlite
+from keepfast import RawRecord, sqlite
+from keepfast.core.errors import StartError
 from keepfast.core.inbox import RecordIdentity
 from keepfast.desk.database import Database
+from keepfast.inbox.service import InboxService
 from keepfast.inbox.sqlite import SqliteInbox
+from keepfast.telemetry.metrics import Tally
 from tests.engine.test_inbox import batch_of, handler_of, run_of, walked
+from tests.support.fakes import FakeSink
 from tests.support.waiting import DEADLINE_S, happens, wait_until
+from tests.telemetry.test_tracing import traced
 
 Work = Callable[[Path], object]
 
@@ -181,6 +188,98 @@ def test_a_record_that_timed_out_has_no_turn_any_more_and_writes_nothing(tmp_pat
     with inbox.counting() as count:
         counts = [count(RecordIdentity("g", source, 0, 0), 1) for source in ("id", "other")]
     assert (counts, other.failure, other.done) == ([0, 1], None, 1)
+
+
+ENDLESS = "WITH RECURSIVE c(n) AS (SELECT begun() UNION ALL SELECT n + 1 FROM c) INSERT INTO effects SELECT n FROM c"
+
+
+@pytest.mark.parametrize("hangs_in", ["a call of its own", "a statement", "many statements"])
+def test_the_transaction_of_an_abandoned_handler_is_rolled_back_at_once_and_takes_nothing_more(
+    tmp_path: Path, hangs_in: str
+) -> None:
+    inbox, go, has_begun = SqliteInbox(tmp_path / "inbox.db"), threading.Event(), threading.Event()
+    late = list[sqlite3.Error]()
+    tx, _ = inbox.begin([])
+    tx.execute("CREATE TABLE effects (n)")
+    inbox.commit(tx)
+
+    def handle(value: bytes, tx: sqlite3.Connection) -> None:
+        tx.execute("INSERT INTO effects VALUES (1)")
+        try:
+            if hangs_in == "a statement":
+                tx.create_function("begun", 0, has_begun.set)
+                tx.execute(ENDLESS)
+            has_begun.set()
+            while hangs_in == "many statements":
+                tx.execute("INSERT INTO effects VALUES (2)")
+            assert go.wait(DEADLINE_S)
+            tx.execute("INSERT INTO effects VALUES (3)")
+        except sqlite3.OperationalError as error:
+            late.append(error)
+            with pytest.raises(sqlite3.OperationalError):
+                tx.execute("BEGIN IMMEDIATE")
+            raise
+
+    run = run_of(b"hangs")
+    with ThreadPoolExecutor(1) as pool:
+        over = pool.submit(walked, handler_of(handle, inbox), run)
+        assert has_begun.wait(DEADLINE_S)
+        run.abandoned = True
+        assert run.abort is not None
+        run.abort()
+        next_one, new = inbox.begin([record(0)])
+        assert new
+        go.set()
+        over.result(DEADLINE_S)
+        assert next_one.execute("SELECT count(*) FROM effects").fetchone() == (0,)
+        inbox.commit(next_one)
+    assert len(late) == 1
+    assert len(inbox._idle) == 1, "its connection is not used again"
+    inbox.close()
+
+
+def test_a_batch_that_is_asked_to_stop_while_it_waits_is_as_if_it_had_never_been_out(tmp_path: Path) -> None:
+    inbox = SqliteInbox(tmp_path / "inbox.db")
+
+    def handle(values: list[bytes], tx: sqlite3.Connection) -> None:
+        raise AssertionError("it is called")
+
+    def passes(raw: RawRecord) -> bool:
+        return raw.value != b"filtered"
+
+    batch = batch_of(b"filtered", b"one", b"filtered")
+    with ThreadPoolExecutor(1) as pool, inbox.serial_gate.of(None):
+        over = pool.submit(walked, handler_of(handle, inbox, passes=passes), batch)
+        wait_until(lambda: batch.waits, "it waits for its turn")
+        assert len(batch.filtered) == 2
+        batch.stop = True
+        over.result(DEADLINE_S)
+    assert (batch.done, batch.failure, batch.handled, batch.given, list(batch.leading)) == (0, None, 0, None, [])
+
+
+def test_the_wait_for_the_turn_is_not_part_of_the_span(tmp_path: Path) -> None:
+    inbox, (tracing, spans), run = SqliteInbox(tmp_path / "inbox.db"), traced(), run_of(b"one")
+
+    def handle(value: bytes, tx: sqlite3.Connection) -> None: ...
+
+    call = handler_of(handle, inbox).call(FakeSink(), tracing=tracing)
+    with ThreadPoolExecutor(1) as pool:
+        with inbox.serial_gate.of(None):
+            over = pool.submit(call.walk, run, Tally(), time.perf_counter)
+            wait_until(lambda: run.waits, "it waits for its turn")
+            waited_until = time.time_ns()
+        over.result(DEADLINE_S)
+    [span] = spans.get_finished_spans()
+    assert (span.start_time or 0) >= waited_until
+
+
+def test_a_file_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_bytes(b"not a database" * 100)
+    for path in (tmp_path / "missing" / "inbox.db", tmp_path / "text.db"):
+        with pytest.raises(StartError, match=re.escape(str(path))):
+            InboxService([SqliteInbox(path)], "app").prepare()
+    InboxService([SqliteInbox(tmp_path / "inbox.db")], "app").prepare()
+    assert (tmp_path / "inbox.db").exists()
 
 
 def test_old_records_are_removed_between_two_transactions_or_not_now(

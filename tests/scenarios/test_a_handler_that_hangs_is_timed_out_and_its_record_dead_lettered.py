@@ -7,13 +7,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sqlite3
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from keepfast import Context, RetryPolicy
+from keepfast import Context, RetryPolicy, SqliteInbox
 from keepfast.core.errors import Abandoned
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -261,3 +263,35 @@ def test_sigterm_with_an_abandoned_handler_ends_clean(make_scene: MakeScene, man
     assert took_s < 3.0, "nobody waits for it"
     wait_until(lambda: scene.committed() == {0: 6}, "everything stays committed")
     assert stuck.id not in scene.journal.ended()
+
+
+def test_its_transaction_in_sqlite_ends_with_it_and_the_others_have_theirs(
+    kafka: TopicAdmin, topic: TopicFactory, gates: Gates, tmp_path: Path
+) -> None:
+    name, client, app = topic(partitions=1), Client(kafka), app_for(kafka)
+    file, late = tmp_path / "inbox.db", list[sqlite3.Error]()
+
+    @app.consumer(name, timeout_s=1.0, inbox=SqliteInbox(file))
+    def work(value: bytes, tx: sqlite3.Connection) -> None:
+        tx.execute("CREATE TABLE IF NOT EXISTS effects (value BLOB)")
+        gates.handle(value)
+        try:
+            tx.execute("INSERT INTO effects VALUES (?)", (value,))
+        except sqlite3.Error as error:
+            late.append(error)
+            raise
+
+    values = [b"before", b"hangs", *(b"good %d" % number for number in range(5))]
+    client.produce(name, [NewRecord(value, b"k", partition=0) for value in values])
+    with RunningApp(app) as running:
+        wait_until(lambda: client.is_committed("scenario.work", name, len(values)), "all are done")
+        gates.opened.set()
+        wait_until(lambda: running.log.of("abandoned_handler_ended"), "the handler ends after all")
+    [letter] = letters_of(client, name, 1)
+    assert (letter["original_offset"], letter["error_code"]) == (1, "TIMEOUT")
+    assert gates.seen == values, "nothing was tried twice"
+    assert len(late) == 1, "what it does afterwards fails"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        assert [row[0] for row in connection.execute("SELECT value FROM effects")] == [
+            value for value in values if value != b"hangs"
+        ]

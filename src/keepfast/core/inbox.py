@@ -87,7 +87,10 @@ class Inbox(Protocol):
 
     Its methods are all plain functions, or all coroutine functions; the latter are for `async def` handlers. A plain
     one is called by the threads of handlers, several at a time. Optional attributes: `key`, a function from a
-    `RawRecord` to the business key that identifies the event, and `retention_days`.
+    `RawRecord` to the business key that identifies the event, and `retention_days`; of a plain one also `abort`, a
+    function that takes a transaction whose call was abandoned. It is called on another thread, while the handler may be
+    using the transaction: it rolls back, and what the handler does with it afterwards fails. `rollback` still follows,
+    should the handler ever return.
     """
 
     transaction: type[Any]

@@ -416,14 +416,15 @@ class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
     While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `skipped`, `failure`, `failed_s`,
-    `waits`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned`, `taken` and
-    `reported` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so once
-    the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop thread
-    owns it. Once `abandoned`, it stays with its worker: the loop continues with a stand-in.
+    `waits`, `abort`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned`, `taken`
+    and `reported` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so
+    once the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop
+    thread owns it. Once `abandoned`, it stays with its worker: the loop continues with a stand-in.
     """
 
     __slots__ = (
         "abandoned",
+        "abort",
         "attempt",
         "batch",
         "begun_at",
@@ -477,6 +478,7 @@ class Run:
         self.failed_s = 0.0  # how long the attempt took that failed
         self.elapsed_s = 0.0
         self.waits = False  # for its turn, or for its transaction then: in flight, and the handler has not begun
+        self.abort: Callable[[], None] | None = None  # rolls its transaction back; any thread, and may block
         self.sends: Sends | None = None  # of the attempt in flight, or of the last one
         self.outputs: Sequence[tuple[Message, Outgoing]] = ()  # what its records gave that are done, for a transaction
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
@@ -580,7 +582,6 @@ class Run:
 
     def unselect(self) -> None:
         """The worker: what was selected is not handed over, as if the run had been asked to stop before."""
-        self.filtered = ()
 
     def succeeded(self) -> None:
         """The worker: what was selected is done."""

@@ -7,9 +7,10 @@ finished, and `run.skipped` has its position. Of a batch, the handler gets the o
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from keepfast.core.errors import Abandoned, ConfigError
 from keepfast.core.inbox import Inbox, OutboxInbox, RecordIdentity, key_origin, origin_of
@@ -30,7 +31,7 @@ _METHODS: Final = ("begin", "commit", "rollback", "prune")
 @dataclass(frozen=True, slots=True)
 class ConsumerInbox:
     """The inbox of one consumer. `outbox`: its transaction also takes what the handler sends. `gate`: of a database
-    that has one transaction at a time; calls begin when it is their turn.
+    that has one transaction at a time; calls begin when it is their turn. `abort`: see `core.inbox.Inbox`.
     """
 
     inbox: Inbox | OutboxInbox
@@ -39,6 +40,7 @@ class ConsumerInbox:
     key: KeyOf | None = None
     outbox: bool = False
     gate: SerialGate | None = None
+    abort: Callable[[Any], None] | None = None
 
     def identities(self, selected: Sequence[Message], run: Run) -> list[RecordIdentity]:
         """Of each record of the call."""
@@ -67,7 +69,7 @@ def consumer_inbox(inbox: Any, group: str, *, handler_is_async: bool, where: str
             " def, or use an inbox with async methods, such as PostgresInbox"
         )
     outbox = bool(getattr(inbox, "outbox", False)) and hasattr(inbox, "publish")
-    gate = getattr(inbox, "serial_gate", None)
+    gate, abort = getattr(inbox, "serial_gate", None), getattr(inbox, "abort", None)
     return ConsumerInbox(
         inbox,
         group,
@@ -75,6 +77,7 @@ def consumer_inbox(inbox: Any, group: str, *, handler_is_async: bool, where: str
         getattr(inbox, "key", None),
         outbox,
         gate if isinstance(gate, SerialGate) and not is_async else None,
+        abort if callable(abort) and not is_async else None,
     )
 
 
@@ -91,7 +94,7 @@ def _key(key: KeyOf, message: Message) -> str | bytes:
 class CallTransaction:
     """The transaction of one call. `values` of the call are changed for records that are skipped."""
 
-    __slots__ = ("_identities", "_new", "_run", "_selected", "_stage", "_whole")
+    __slots__ = ("_ending", "_identities", "_is_over", "_new", "_run", "_selected", "_stage", "_whole")
 
     def __init__(self, stage: ConsumerInbox, subject: Any, run: Run) -> None:
         self._stage = stage
@@ -100,6 +103,8 @@ class CallTransaction:
         self._selected = [run.messages[run.current]] if self._whole is None else self._whole.messages
         self._identities = stage.identities(self._selected, run)
         self._new: Sequence[int] = ()
+        self._ending = threading.Lock()  # guards the next field
+        self._is_over = False
 
     @property
     def asked(self) -> list[RecordIdentity]:
@@ -107,6 +112,12 @@ class CallTransaction:
         each other, and must not deadlock.
         """
         return self._identities if len(self._identities) == 1 else sorted(set(self._identities))
+
+    def may_abort(self, tx: Any) -> None:
+        """From here on, if the call is abandoned, another thread rolls the transaction back."""
+        abort = self._stage.abort
+        if abort is not None:
+            self._run.abort = lambda: self._abort(abort, tx)
 
     def begun(self, new: Any) -> bool:
         """With these identities new, the others are skipped; of equal ones the first counts. Whether any is new.
@@ -145,9 +156,34 @@ class CallTransaction:
         self._require_counted()
         return [outgoing for _, outgoing in sent]
 
+    def end(self) -> None:
+        """From here on its worker alone has the transaction. Raises Abandoned if it was aborted before."""
+        if not self.close():
+            self._refuse()
+
+    def close(self) -> bool:
+        """As `end`: False if it was aborted before."""
+        if self._run.abort is None:
+            return True
+        with self._ending:
+            aborted, self._is_over = self._is_over, True
+        self._run.abort = None
+        return not aborted
+
+    def _abort(self, abort: Callable[[Any], None], tx: Any) -> None:
+        """On another thread, once the call is abandoned."""
+        with self._ending:
+            if not self._is_over:
+                self._is_over = True
+                abort(tx)
+
     def _require_counted(self) -> None:
         if self._run.abandoned:
-            raise Abandoned("the record has timed out, so nothing that was done for it counts; roll it back")
+            self._refuse()
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise Abandoned("the record has timed out, so nothing that was done for it counts; roll it back")
 
 
 def plain_transaction(
@@ -163,6 +199,7 @@ def plain_transaction(
         tx, new = inbox.begin(call.asked)
     finally:
         run.waits = False
+    call.may_abort(tx)
     try:
         any_new = call.begun(new)
         if any_new and call.narrows:
@@ -171,7 +208,9 @@ def plain_transaction(
         outgoing = call.sent()
         if outgoing:
             inbox.publish(tx, outgoing)
+        call.end()
     except BaseException:
+        call.close()
         inbox.rollback(tx)
         raise
     inbox.commit(tx) if any_new else inbox.rollback(tx)

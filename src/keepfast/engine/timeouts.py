@@ -26,7 +26,7 @@ from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ports import Executor, Mailbox
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned, original
-from keepfast.core.runs import InFlight, OrderedSet, Run
+from keepfast.core.runs import InFlight, OrderedSet, Partition, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
 from keepfast.engine.calls import WALKS, attempt_of
@@ -432,6 +432,8 @@ class Overdue:
             holders = run.stale_holders()
             waits = full and _all_of(run, holders)  # otherwise nothing could start in its place
             behind = [one for holder in holders for one in self._lanes.waiting_behind(holder, full=waits)]
+            if holders and not run.waits and _all_of(run, holders):
+                behind += self._waiting_for_a_turn()
             if not behind:
                 continue
             spent_s = before[run] + passed_s if run in before else 0.0
@@ -447,6 +449,10 @@ class Overdue:
             if place not in waiting:
                 self._events.emit(Released(*self._events.source, hold=STALE_RUN, **place._asdict()))
         self.waiting = waiting
+
+    def _waiting_for_a_turn(self) -> list[Partition]:
+        """The partitions whose records wait for their turn, or for a transaction: a stale run may have it."""
+        return [part.partition for run in self._in_flight if run.waits for part in run.parts if part.partition.live]
 
     def _may_go_on_without(self, run: Run, waited_s: float, now: float) -> bool:
         """Otherwise the lane waits on: nothing else is held for its sake, whatever may be abandoned."""

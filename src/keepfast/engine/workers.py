@@ -102,7 +102,9 @@ class ThreadExecutor:
         return None, []
 
     def give_up(self, run: Run) -> None:
-        """A thread cannot be ended: from now on it does not count towards the capacity."""
+        """A thread cannot be ended: from now on it does not count towards the capacity. Its transaction can."""
+        if run.abort is not None:
+            threading.Thread(target=run.abort, name=f"{self._name}-abort", daemon=True).start()
         if _index(self._at, run) is not None:
             self._given_up.add(run)
 

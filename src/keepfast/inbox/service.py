@@ -17,6 +17,7 @@ from keepfast.core.ports import Sink
 from keepfast.inbox import tables
 from keepfast.inbox.postgres import BoundInbox, first_line
 from keepfast.inbox.relay import REFUSED_PAUSE_S, OutboxStatus, Relay
+from keepfast.inbox.sqlite import SqliteInbox
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.metrics import Metric, MetricFamily, Sample
@@ -110,6 +111,9 @@ class InboxService:
 
     def prepare(self) -> None:
         """Make tables that are missing. Raises StartError."""
+        for pruned in self._inboxes:
+            if isinstance(pruned.inbox, SqliteInbox):
+                pruned.inbox.prepare()
         if not self._databases:
             return  # and no driver is needed
         import psycopg

@@ -6,13 +6,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from keepfast.core.errors import ConfigError
+from keepfast.core.errors import ConfigError, StartError
 from keepfast.core.inbox import RETENTION_DAYS, RecordIdentity
 from keepfast.core.serial_gate import SerialGate
 from keepfast.sqlite import BUSY_TIMEOUT_S, connect
@@ -40,6 +40,8 @@ PRUNE = (
     " (SELECT consumer_group, source, partition, record_offset FROM keepfast_inbox WHERE done_at < ? LIMIT ?)"
 )
 PRUNE_ROWS = 10_000
+SERIALIZED = 3
+"""The level of `sqlite3.threadsafety` at which threads may use a connection at the same time. Mostly it is."""
 _gates: WeakValueDictionary[Path, SerialGate] = WeakValueDictionary()
 """Of each file that inboxes of this process write to."""
 
@@ -49,9 +51,10 @@ class SqliteInbox:
     parameter `tx: sqlite3.Connection` of a `def` handler. The handler must neither commit nor roll back.
 
     SQLite lets one transaction write at a time, so records are processed one after another: those of a process in
-    turn, and the wait for it is not part of `timeout_s`. A transaction that waits for another process, or for a handler
-    that was abandoned, fails after 30 s with `database is locked`. For `async def` handlers, and for several hosts, use
-    `PostgresInbox`. `key` and `retention_days` are as there. Implements `core.inbox.Inbox`; any thread.
+    turn, and the wait for it is not part of `timeout_s`. The transaction of a handler that is abandoned is rolled back
+    at once, and what the handler does with it afterwards fails. One that waits for another process fails after 30 s
+    with `database is locked`. For `async def` handlers, and for several hosts, use `PostgresInbox`. `key` and
+    `retention_days` are as there. Implements `core.inbox.Inbox`; any thread.
     """
 
     transaction = sqlite3.Connection
@@ -69,6 +72,16 @@ class SqliteInbox:
         self.serial_gate = _gates.setdefault(self.path.resolve(), SerialGate())  # SQLite lets others overtake
         self._lock = threading.Lock()  # guards the list
         self._idle: list[sqlite3.Connection] = []
+
+    def prepare(self) -> None:
+        """Make the file and its table if they are missing. Raises StartError if they cannot be used."""
+        try:
+            self._release(self._connection())
+        except sqlite3.Error as error:
+            raise StartError(
+                f"The inbox {self.path} cannot be used: {error}. It must be a database of SQLite, or not exist yet,"
+                " and this process must be able to write to its folder."
+            ) from error
 
     def begin(self, identities: Sequence[RecordIdentity]) -> tuple[sqlite3.Connection, Collection[RecordIdentity]]:
         connection, now = self._connection(), time.time()
@@ -95,6 +108,15 @@ class SqliteInbox:
             tx.close()
         else:
             self._release(tx)
+
+    def abort(self, tx: sqlite3.Connection) -> None:
+        """Not by closing it, which is unsafe while the handler's thread is in one of its statements."""
+        if sqlite3.threadsafety < SERIALIZED:
+            return
+        tx.interrupt()
+        with suppress(sqlite3.Error):  # the interrupted statement may have rolled it back
+            tx.execute("PRAGMA query_only = ON")  # else later statements would count at once
+            tx.execute("ROLLBACK")
 
     def prune(self, before: datetime) -> int:
         with self.serial_gate.of(None, timeout_s=BUSY_TIMEOUT_S), self._transaction() as tx:
