@@ -289,3 +289,21 @@ def test_sqlite(tmp_path: Path) -> None:
         one.execute("INSERT INTO account VALUES (1)")
         assert verdict(caught(lambda: one.execute("INSERT INTO account VALUES (1)"))) == CONSTRAINT
         assert verdict(caught(lambda: one.execute("SELECT ?", ()))) == INVALID
+        assert verdict(caught(lambda: one.execute("SELECT * FROM nothing"))) == INVALID
+        one.execute("PRAGMA query_only = ON")
+        assert verdict(caught(lambda: one.execute("DELETE FROM account"))) == DB_DOWN
+
+
+def test_sqlite_without_space(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "data.db")) as one:
+        one.execute("CREATE TABLE account (name text)")
+        one.execute("PRAGMA max_page_count = 2")
+        assert verdict(caught(lambda: one.execute("INSERT INTO account VALUES (?)", ("x" * 100_000,)))) == DB_DOWN
+    assert verdict(caught(lambda: sqlite3.connect(tmp_path / "missing" / "data.db"))) == DB_DOWN
+
+
+def test_sqlite_behind_sqlalchemy(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/data.db")
+    with engine.connect() as connection:
+        assert verdict(caught(lambda: connection.execute(sa.text("SELECT * FROM nothing")))) == INVALID
+    engine.dispose()

@@ -41,6 +41,7 @@ _DECIDED_BY = {
     "grpc": ("its gRPC status", "grpc:UNAVAILABLE"),
     "aws": ("its AWS error code", "aws:SlowDown"),
     "kafka": ("its Kafka error", "kafka:_TRANSPORT"),
+    "sqlite": ("its SQLite result code", "sqlite:FULL"),
     "errno": ("its error number", "errno:ECONNREFUSED"),
     "fault": ("the client's error", "kafka:_TRANSPORT"),
 }

@@ -1,6 +1,6 @@
 """The rules for exceptions, their error codes, and the readers that extract keys from an exception.
 
-Rules and settings name errors by *keys*: `http:503`, `sqlstate:40P01`,
+Rules and settings name errors by *keys*: `http:503`, `sqlstate:40P01`, `sqlite:FULL`,
 `grpc:UNAVAILABLE`, `aws:SlowDown`, `kafka:_TRANSPORT`, `errno:ECONNREFUSED`, or a class as `module.Class`.
 """
 

@@ -1,4 +1,4 @@
-"""Rules for databases: SQLSTATE, the classes of the drivers, SQLAlchemy, Redis."""
+"""Rules for databases: SQLSTATE, result codes of SQLite, the classes of the drivers, SQLAlchemy, Redis."""
 
 from __future__ import annotations
 
@@ -102,6 +102,23 @@ DATABASE_RULES: Final = (
         standard=_TRANSIENT,
         why="A rotated password affects every record, and dead-lettering them does not renew it.",
     ),
+    Rule(
+        tuple(f"sqlite:{code}" for code in ("FULL", "IOERR", "READONLY", "CANTOPEN", "CORRUPT", "NOTADB", "NOLFS")),
+        "retryable",
+        name="sqlite-down",
+        code="DB_TRANSIENT_ERROR",
+        outage=True,
+        standard=_TRANSIENT,
+        why="The disk is full, read-only or broken, or the file cannot be used: this affects every record.",
+    ),
+    Rule(
+        "sqlite:ERROR",
+        "non-retryable",
+        name="sqlite-statement",
+        code="DB_STATEMENT_INVALID",
+        standard="§1.1.2 Configuration Errors",
+        why="Syntax, or a table or column that does not exist.",
+    ),
     # Drivers, where there is no SQLSTATE
     Rule(
         (*_each("OperationalError"), *_each("InterfaceError"), "sqlalchemy.exc.DisconnectionError"),
@@ -118,7 +135,7 @@ DATABASE_RULES: Final = (
         name="db-sqlite",
         code="DB_TRANSIENT_ERROR",
         standard=_TRANSIENT,
-        why="Mostly `database is locked`. A local file is not a downstream that can have an outage.",
+        why="Mostly `database is locked`: another connection writes.",
     ),
     Rule(
         ("sqlalchemy.exc.TimeoutError", "psycopg2.pool.PoolError"),

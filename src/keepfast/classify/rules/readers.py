@@ -120,6 +120,15 @@ def _sqlstate_keys(error: Any) -> Keys:
     return ()
 
 
+def _sqlite_keys(error: Any) -> Keys:
+    """The result code and the primary one of its kind: `SQLITE_IOERR_WRITE` is an `IOERR`."""
+    name = short_text(attribute(error, "sqlite_errorname"))
+    if not name or not name.startswith("SQLITE_"):
+        return ()
+    code = name.removeprefix("SQLITE_")
+    return tuple(dict.fromkeys((f"sqlite:{code}", f"sqlite:{code.partition('_')[0]}")))
+
+
 def _grpc_keys(error: Any) -> Keys:
     name = short_text(attribute(call(error, "code"), "name"))
     return (f"grpc:{name}",) if name else ()
@@ -191,6 +200,7 @@ READERS: Final[Mapping[str, tuple[ErrorReader, ...]]] = {
     "psycopg.Error": (ErrorReader("sqlstate", _sqlstate_keys),),
     "psycopg2.Error": (ErrorReader("sqlstate", _sqlstate_keys),),
     "asyncpg.exceptions._base.PostgresError": (ErrorReader("sqlstate", _sqlstate_keys),),
+    "sqlite3.Error": (ErrorReader("sqlite", _sqlite_keys),),
     "grpc.RpcError": (ErrorReader("grpc", _grpc_keys),),
     "botocore.exceptions.ClientError": (ErrorReader("aws", _aws_keys),),
     "confluent_kafka.cimpl.KafkaException": (ErrorReader("kafka", _confluent_keys),),

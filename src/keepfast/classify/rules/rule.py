@@ -22,6 +22,7 @@ Predicate = Callable[[BaseException], object]
 _SCHEMES: Final = {
     "http": re.compile(r"[1-5](?:[0-9]{2}|XX)"),
     "sqlstate": re.compile(r"[0-9A-Z]{2}(?:[0-9A-Z]{3})?"),
+    "sqlite": re.compile(r"[A-Z_0-9]+"),
     "grpc": re.compile(r"[A-Z_]+"),
     "aws": re.compile(r"[\w.:-]+"),
     "kafka": re.compile(r"[A-Z_0-9]+|retriable"),
@@ -31,6 +32,7 @@ _SCHEMES: Final = {
 _EXAMPLES: Final = {
     "http": "http:409 or http:4xx",
     "sqlstate": "sqlstate:23505 or its class, sqlstate:23",
+    "sqlite": "sqlite:FULL",
     "grpc": "grpc:UNAVAILABLE",
     "aws": "aws:ThrottlingException",
     "kafka": "kafka:_TRANSPORT",
