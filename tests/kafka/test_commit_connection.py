@@ -38,6 +38,7 @@ from keepfast.kafka.commit_connection import (
     Opener,
 )
 from keepfast.kafka.commits import CommitRequest, DirectCommits
+from keepfast.kafka.source import _client_offsets
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.plan import KEYSTORE_PASSWORD
 from tests.support.members import (
@@ -189,6 +190,28 @@ def test_an_answer_is_awaited_for_so_long(coordinator: Coordinator) -> None:
     coordinator.ask(Position(PLACE, 5))
     assert coordinator.answer(0.1) is None
     assert coordinator.answer(0.01, timeout_s=0.05) is False
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_request_without_an_answer_is_not_sent_any_more_when_it_is_closed(answered: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        made = CommitConnection(
+            socket.create_connection(server.getsockname()), MEMBER, "test", version=8, lasts_s=float("inf")
+        )
+        other, _ = server.accept()
+    with other:
+        assert made.send(made.frame([Position(PLACE, 5)]))
+        request = other.recv(65_536)
+        if answered:
+            reply = request[8:12] + b"\0" + struct.pack(">i", 0) + stored((0, 0))
+            other.sendall(struct.pack(">i", len(reply)) + reply)
+            assert made.answer(DEADLINE_S, timeout_s=60.0) is True
+        made.close()
+        if answered:
+            assert other.recv(1) == b""
+        else:
+            with pytest.raises(ConnectionResetError):
+                other.recv(1)
 
 
 def test_a_session_that_ends_soon_takes_no_further_request() -> None:
@@ -480,6 +503,28 @@ def test_inside_a_callback_a_commit_without_an_answer_is_sent_by_the_client_and_
     drive([second], lambda: (first.source._open.poll(0.02), inside)[1])
     assert [outcome.failed for outcome in inside] == [()]
     assert len(inside[0].confirmed) == 2
+
+
+def test_inside_a_callback_a_commit_that_was_stored_without_an_answer_is_not_sent_again(
+    topic: Topic, direct: Join, silent: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would repeat it if its own answer were lost, perhaps when its partitions are another member's."""
+    name, group = topic(partitions=2), new_group()
+    inside, sent = list[CommitOutcome](), list[CommitRequest]()
+
+    def wait(_: Places) -> None:
+        monkeypatch.setattr(first.source, "_send_by_client", sent.append)
+        wait_until(lambda: first.outcomes or sent, "an outcome", between=lambda: first.source.serve(0.1))
+        inside.extend(first.outcomes)
+
+    first = silent(name, group)
+    positions = first.source._requests.under_way.positions
+    places = _client_offsets(positions)
+    first.source._open.commit(offsets=places, asynchronous=False)
+    first.during_revoke = wait
+    second = direct(name, group)
+    drive([second], lambda: (first.source._open.poll(0.02), inside or sent)[1])
+    assert (inside, sent) == ([CommitOutcome(positions)], [])
 
 
 def commit_when_revoked(first: GroupMember, second: GroupMember, seen: Callable[[DirectCommits], object]) -> object:

@@ -43,6 +43,8 @@ LIFETIME_PART = 0.8
 ITERATIONS = range(4096, 1_000_001)
 """Of SCRAM, as the broker may ask for them."""
 MAX_ANSWER_BYTES = 1024 * 1024
+RESET: Final = struct.pack("ii", 1, 0)
+"""For SO_LINGER: close with a reset, which drops what is not acknowledged."""
 
 _OFFSET_COMMIT, _FIND_COORDINATOR, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 8, 10, 17, 18, 36
 _FIND_VERSION, _HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 2, 1, 1
@@ -274,8 +276,12 @@ class CommitConnection:
         return False if time.monotonic() - self._used_at > timeout_s else None
 
     def close(self) -> None:
-        """Any number of times, on any thread."""
+        """Any number of times, on any thread. A request without an answer that has not reached the broker's machine
+        is dropped: otherwise the system would keep on sending it.
+        """
         with contextlib.suppress(OSError):
+            if self._expected is not None:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             self._socket.close()
 
 

@@ -364,12 +364,16 @@ class KafkaSource(ListeningSource, OffsetQueries):
             if not wait_s:
                 os.sched_yield()  # the answer comes from threads that may need this processor
 
-    def _take_direct_answer(self, wait_s: float) -> bool:
-        """Whether the commit on our own connection was confirmed. If it will not be, the client sends it."""
+    def _take_direct_answer(self, wait_s: float, *, reads_back: bool = False) -> bool:
+        """Whether the commit on our own connection was confirmed. If it will not be, the client sends it; with
+        `reads_back` only if the group does not hold it.
+        """
         confirmed = self._direct.answer(wait_s)
         if confirmed is None:
             return False
         requests = self._requests
+        if not confirmed and reads_back:
+            confirmed = self._is_held(requests.under_way, wait_s)
         if not confirmed:
             request = requests.drop()
             if request is not None:
@@ -377,6 +381,15 @@ class KafkaSource(ListeningSource, OffsetQueries):
         elif (outcome := requests.confirm()) is not None:
             self._notify(self._listener.on_committed, outcome)
         return confirmed
+
+    def _is_held(self, request: CommitRequest | None, timeout_s: float) -> bool:
+        """Whether the group holds all of it. Not known is False."""
+        if request is None:
+            return False
+        with contextlib.suppress(SourceError):
+            held = self.committed(request.places(), timeout_s)
+            return request.read_back(held, time.monotonic()) is not None
+        return False
 
     def sweep(self, limit: int) -> list[Message]:
         """Return fetched records, at most `limit`; never blocks; serves callbacks."""
@@ -634,7 +647,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
             return 0.0
         deadline = time.monotonic() + timeout_s
         if self._direct.waiting:
-            self._take_direct_answer(timeout_s)
+            # What the client sends it also repeats, perhaps when its partitions are another member's.
+            self._take_direct_answer(timeout_s, reads_back=True)
             if self._direct.waiting:
                 return 0.0
         request = self._requests.under_way
