@@ -124,6 +124,17 @@ def test_a_partition_that_was_added_later_is_read_from_its_beginning_and_that_is
     assert {origin_of(one.metadata, offset=one.offset).partitions for one in source.commits} == {2}
 
 
+def test_an_assignment_without_a_partition_asks_for_the_topics() -> None:
+    """They may have been deleted."""
+    asked, clock = Asked(), Stood()
+    loop = loop_of(Positions({}), asked, clock)
+    loop.identities.step(clock.now)
+    assert asked.questions == []
+    loop.on_assigned([])
+    loop.identities.step(clock.now)
+    assert len(asked.questions) == 1
+
+
 def test_a_sibling_that_says_nothing_of_partitions_tells_nothing() -> None:
     for commit in (CommittedOffset(PLACES[0], 9), CommittedOffset(PLACES[0], 9, "written by another tool")):
         source = Positions({PLACES[0]: commit})

@@ -236,7 +236,8 @@ def test_a_topic_that_is_deleted_is_missing_when_two_answers_agree(caplog: pytes
         assert answered(51.0 + CONFIRM_S, {"t": None}) == {"t"}
     identities.follow(("u",), {})
     assert identities.missing == set()
-    assert answered(60.0 + CONFIRM_S, {"t": None}) == set(), "it is not read any more"
+    for at in (70.0, 70.0 + CONFIRM_S):
+        assert answered(at, {"t": None}) == set(), "it is not read any more"
 
 
 def test_once_a_topic_is_known_to_be_missing_it_is_not_asked_more_often() -> None:
@@ -252,6 +253,23 @@ def test_once_a_topic_is_known_to_be_missing_it_is_not_asked_more_often() -> Non
     assert len(asked.questions) == 3
     identities.step(CONFIRM_S + ASK_AGAIN_S + CHECK_INTERVAL_S)
     assert len(asked.questions) == 4
+
+
+@pytest.mark.parametrize("first", ["B", None])
+def test_while_questions_fail_what_is_to_be_confirmed_is_asked_for_less_and_less_often(first: str | None) -> None:
+    asked = Asked()
+    identities, _ = known(asked, {"t": "A"})
+    identities.answered(TopicIdsAnswer({"t": first}, 0.0), 0.0)
+    at = 0.0
+    while at < 1000:
+        before = len(asked.questions)
+        identities.step(at)
+        if len(asked.questions) > before:
+            identities.answered(TopicIdsAnswer({}, at), at)
+        at += ASK_AGAIN_S / 2
+    assert len(asked.questions) < 30
+    identities.step(1000 + CHECK_INTERVAL_S)
+    assert len(asked.questions) > before, "but at least as often as always"
 
 
 def test_a_topic_that_matched_a_pattern_is_not_missing_when_it_goes() -> None:

@@ -145,7 +145,8 @@ class Identities:
         ]
         self._note_absent(answer)
         for since in (*(one.at for one in self._candidates.values()), *self._absent.values()):
-            self._due_at = min(self._due_at, since + CONFIRM_S)
+            until_s = since + CONFIRM_S - now  # negative while questions fail: each is as long after the one before
+            self._due_at = min(self._due_at, now + abs(until_s))
         return changed
 
     def _note_absent(self, answer: TopicIdsAnswer) -> None:
