@@ -32,8 +32,8 @@ NOT_OURS = {
 }
 """Commands that readers have from elsewhere."""
 FOREIGN = {
-    "ack_policy", "graceful_timeout", "max_workers", "neotool_common", "post_worker_init", "retry_utils",
-    "value_deserializer", "worker_exit",
+    "ack_policy", "asyncio_mode", "graceful_timeout", "max_workers", "neotool_common", "post_worker_init",
+    "retry_utils", "value_deserializer", "worker_exit",
 }  # fmt: skip
 """Names of other libraries and servers."""
 CHEAP = ("explain",)
