@@ -157,8 +157,9 @@ except Exception as error:
     reported = in_the_project(project, script, POSTGRES_HOST="127.0.0.1", POSTGRES_PORT="1")
     assert reported[-1] == "PoolTimeout"
     assert reported[-2].startswith("no PostgreSQL at 127.0.0.1:1 (")
-    assert reported[-2].endswith("docker compose up -d postgres")
-    assert "started" not in reported
+    assert "Connection refused); " in reported[-2]
+    assert reported[-2].endswith("docker compose up -d postgres; one of your own: POSTGRES_HOST in .env")
+    assert len(reported) == 2, "one error, and no warnings of the pool"
     assert dotenv
 
 

@@ -54,7 +54,7 @@ def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, 
         "  python -m pip install -e '.[dev]'\n"
         "  python -m pytest\n"
         "  cp .env.example .env\n"
-        "  docker compose up --detach --wait postgres\n"
+        "  docker compose up --detach --wait postgres  # or a PostgreSQL of your own, named in .env\n"
         f"  keepfast dev {names.package}.app:app\n"
         "and in another terminal:\n"
         f'  keepfast send {names.topic} \'{{"id": "a1", "amount": 12}}\'',
