@@ -117,3 +117,11 @@ def test_pages_exist_that_are_linked_to() -> None:
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
         assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+
+
+def test_nothing_installs_keepfast_from_an_index() -> None:
+    """It is on none: an extra is installed from the reader's checkout or wheel, or by the names of its packages."""
+    texts = [*pages(), *(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.tmpl")]
+    by_name = re.compile(r"pip install [\"']?keepfast\b|install [\"']?keepfast\[")
+    found = {str(path.relative_to(ROOT)) for path in texts if by_name.search(path.read_text())}
+    assert found == set()

@@ -183,7 +183,7 @@ def require_extra() -> None:
 
     missing = [name for name in ("jinja2", "python_multipart", "starlette", "uvicorn") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"The desk needs {', '.join(missing)}: install keepfast[desk].")
+        raise ConfigError(f"The desk needs {', '.join(missing)}: pip install {' '.join(missing)}.")
 
 
 class SubprocessTrier:

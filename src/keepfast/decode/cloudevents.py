@@ -120,5 +120,5 @@ def _sdk() -> tuple[Any, Any]:
         from cloudevents.core.bindings import kafka
         from cloudevents.core.formats.json import JSONFormat
     except ImportError as error:
-        raise ConfigError(f"CloudEvents need the SDK ({error}); install keepfast[cloudevents].") from error
+        raise ConfigError(f"CloudEvents need the SDK ({error}); pip install 'cloudevents>=2.0'.") from error
     return kafka, JSONFormat

@@ -383,7 +383,7 @@ class FileDecoder:
         try:
             from jsonschema.validators import validator_for
         except ImportError as error:
-            raise ConfigError("JSON Schema needs jsonschema; install keepfast[schemas].") from error
+            raise ConfigError("JSON Schema needs jsonschema: pip install jsonschema.") from error
         text = schema.text() or "{}"
         content = json.loads(text)
         kind = validator_for(content)

@@ -97,7 +97,7 @@ def opened(url: str, mode: str) -> Iterator[IO[str]]:
             try:
                 import fsspec
             except ImportError:
-                raise KeepfastError(f"{url} needs fsspec: pip install 'keepfast[spool]'") from None
+                raise KeepfastError(f"{url} needs fsspec: pip install fsspec") from None
             found: Any = fsspec.open(url, f"{mode}b")  # of its types not what the mode gives
             raw: Any = found.open()
         else:

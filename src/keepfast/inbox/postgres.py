@@ -396,5 +396,5 @@ def drivers() -> tuple[Any, Any]:
         import psycopg
         import psycopg_pool
     except ImportError as error:
-        raise ConfigError("PostgreSQL needs psycopg and psycopg_pool: pip install 'keepfast[postgres]'.") from error
+        raise ConfigError("PostgreSQL needs psycopg and psycopg_pool: pip install 'psycopg[binary,pool]'.") from error
     return psycopg, psycopg_pool

@@ -129,7 +129,8 @@ class Registry:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
             raise ConfigError(
-                f"Schemas of a registry need the extra `schemas` ({error}); install keepfast[schemas]."
+                f"Schemas of a registry need more of the client ({error}):"
+                " pip install 'confluent-kafka[avro,json,protobuf,schemaregistry]'."
             ) from error
         self.in_memory = connection.url.startswith("mock://")
         try:
