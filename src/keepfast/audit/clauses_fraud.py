@@ -45,7 +45,7 @@ FRAUD: Final[tuple[Clause, ...]] = (
     should(
         "fraud:consequences.5",
         "There is a runbook for triage and replay.",
-        not_checkable("The runbook of an app is not read; keepfast's own, docs/runbook.md, has it."),
+        not_checkable("The runbook of an app is not read; the one in keepfast's documentation has it."),
     ),
     must("fraud:errors.1", "Validation errors: no retry, a dead letter.", errors.final(ValueError)),
     must(

@@ -15,7 +15,7 @@ _REGISTRY = not_checkable(
     "Values are validated against the handler's annotation. keepfast has no schema registry client; a handler of bytes"
     " may use one."
 )
-_RUNBOOK = not_checkable("The runbook of an app is not read; keepfast's own, docs/runbook.md, has it.")
+_RUNBOOK = not_checkable("The runbook of an app is not read; the one in keepfast's documentation has it.")
 _PARTITIONS = not_checkable("Only the brokers know the partition count; see `keepfast doctor`.")
 
 PATTERN_OPERATING: Final[tuple[Clause, ...]] = (

@@ -30,7 +30,10 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     "not applicable": ("n/a", "bright_black"),
 }
 
-RULES: Final = "docs/reference/rules.md has every rule in words, docs/decisions what overrules some."
+RULES: Final = (
+    "`keepfast check --list` has every rule in words, --all what overrules some."
+    " Decisions with a number are in keepfast's documentation."
+)
 NEXT_STEPS: Final = """
 A violated MUST fails the check, a violated SHOULD is a warning (--strict: both fail). --all shows every rule.
 To overrule a rule for this app, record why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
@@ -72,7 +75,7 @@ def check(
     checkable because an app does not show it (a runbook, tests of its own), or not applicable, as rules about a
     KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated SHOULD is a warning, unless
     --strict is set. `by trial`: errors were classified as the app would; the other rules are looked up in the values
-    that take effect. docs/reference/rules.md has each. To overrule one for this app, record why in docs/decisions (or
+    that take effect. To overrule one for this app, record why in docs/decisions (or
     docs/adr), with `Overrules: standard:9.3.3`.
 
     \b
@@ -159,8 +162,7 @@ def _show(results: Sequence[Result], schemas: Sequence[SchemaFinding], *, show_a
     groups = [[one] for one in results] if show_all else by_reason([one for one in results if one.status == "failed"])
     for result, *others in groups:
         clause = result.clause
-        warns = result.status == "failed" and clause.level == "should" and not strict
-        word, colour = ("warning", "yellow") if warns else MARKS[result.status]
+        word, colour = ("warning", "yellow") if _warns(result, strict=strict) else MARKS[result.status]
         click.echo(f"{click.style(f'{word:<10}', fg=colour)} {clause.id:<22} {clause.level:<7} {clause.text}")
         for line in _reasons(result):
             click.echo(f"{'':10} {line}")
@@ -168,11 +170,25 @@ def _show(results: Sequence[Result], schemas: Sequence[SchemaFinding], *, show_a
             click.echo(f"{'':10} Also required by {', '.join(one.clause.id for one in others)}.")
     if groups:
         click.echo("")
-    click.echo(summary(results))
+    click.echo(f"{_listed(groups, strict=strict)}{summary(results)}")
     click.echo(RULES)
     if any(one.status == "failed" for one in results):
         click.echo(NEXT_STEPS)
     _show_schemas(schemas)
+
+
+def _warns(result: Result, *, strict: bool) -> bool:
+    return result.status == "failed" and result.clause.level == "should" and not strict
+
+
+def _listed(groups: Sequence[Sequence[Result]], *, strict: bool) -> str:
+    """How many failures and warnings are listed, where they stand for more rules."""
+    if all(len(group) == 1 for group in groups):
+        return ""
+    warnings = sum(_warns(first, strict=strict) for first, *_ in groups)
+    counts = {"failure": len(groups) - warnings, "warning": warnings}
+    shown = " and ".join(f"{count} {word}{'s' * (count != 1)}" for word, count in counts.items() if count)
+    return f'{shown}. Counted by rules, with those of "Also required by": '
 
 
 def by_reason(results: Sequence[Result]) -> list[list[Result]]:
