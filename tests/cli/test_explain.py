@@ -108,6 +108,8 @@ main(["explain", sys.argv[1]], standalone_mode=False)
         ("json.dumps", "json.dumps is not an exception class"),
         ("Busy", "write the exception with its module"),
         ("http:99", "write it like http:409"),
+        ("errno:ECONNREFUSD", "There is no error number 'ECONNREFUSD'. Did you mean errno:ECONNREFUSED?"),
+        ("errno:EXYZZY", "Python's module errno lists them."),
     ],
 )
 def test_what_can_be_no_exception_is_a_usage_error(asked: str, printed: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import json
 import sys
@@ -158,6 +159,7 @@ def view_of(consumer: str, settings: Settings) -> ExplainView:
 def answer(text: str, view: ExplainView) -> Explanation:
     """Classify an exception class or error code. Raises ConfigError if the text cannot be one."""
     key = normal_key(text)
+    _check_errno(key, view.rules.rules)
     cls, note = (None, "") if ":" in key else _load(key)
     notes = [note] if note else []
     if ":" not in key:
@@ -170,6 +172,18 @@ def answer(text: str, view: ExplainView) -> Explanation:
     )
     policy_key, policy = view.policies.of_key(key) if by_key else view.policies.of_class(cls)  # type: ignore[arg-type]
     return Explanation(key, found, policy_key, policy, tuple(notes))
+
+
+def _check_errno(key: str, rules: Iterable[Rule]) -> None:
+    """Raise ConfigError for the name of an error number that there is not: no error would ever have it."""
+    scheme, _, name = key.partition(":")
+    named = {one.partition(":")[2] for rule in rules for one in rule.keys if one.startswith("errno:")}
+    known = named | {one for one in dir(errno) if one.startswith("E")}  # not every system has all that are named
+    if scheme != "errno" or name in known:
+        return
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    hint = f" Did you mean errno:{near[0]}?" if near else " Python's module errno lists them."
+    raise ConfigError(f"There is no error number {clean_text(name)!r}.{hint}")
 
 
 def _decided_by(scheme: str) -> str:
