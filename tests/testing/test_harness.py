@@ -187,6 +187,25 @@ def test_a_runner_is_tested_as_an_app_is(address: str | None) -> None:
     assert dead_lettered == [({"id": "bad"}, "no such customer", 0)] * 2, "called again, because it first said False"
 
 
+def test_a_record_for_a_topic_that_nobody_reads_is_refused_unless_the_test_has_named_it() -> None:
+    app = App("shop")
+
+    @app.consumer("shop.order.v1", retry_topics=RetryTopics(delays=("5s",), allow_reorder=True))
+    def charge(order: int) -> None: ...
+
+    async def story() -> None:
+        async with harness(app, topics=["users.own.v1"]) as h:
+            for topic in ("users.own.v1", "shop.order.dlq", "shop.order.v1.shop.charge.replay"):
+                await h.send(topic, b"1")
+            with pytest.raises(
+                ConfigError, match=r"reads shop\.ordr\.v1\. Did you mean shop\.order\.v1\? .*topics="
+            ) as raised:
+                await h.send("shop.ordr.v1", b"1")
+            assert "Topics that are read: shop.order.v1." in str(raised.value)
+
+    asyncio.run(story())
+
+
 def test_a_runner_without_a_publisher_writes_letters_of_ours_in_memory() -> None:
     runner = KafkaConsumerRunner(
         consumer_factory=lambda: {"group.id": "shop.v1"}, topics="a.b.v1", process_message=lambda _: {"success": False}

@@ -6,6 +6,7 @@ A backend runs the app: in memory, or on a broker.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keepfast.core.errors import KeepfastError
+from keepfast.core.errors import ConfigError, KeepfastError
 from keepfast.core.inbox import RecordOrigin, noted_origin
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Outgoing, Receipt, Record, RecordPlace, TopicPartition
+from keepfast.core.replays import replay_topic
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.engine.context import to_bytes
@@ -88,8 +90,12 @@ class NotSettled(KeepfastError, AssertionError):
 class Harness:
     """An app under test. Outcomes of records are known after `send` or `settle`."""
 
-    def __init__(self, backend: Backend, tested: Tested, recorder: EventRecorder, *, settle_s: float) -> None:
+    def __init__(
+        self, backend: Backend, tested: Tested, recorder: EventRecorder, *, topics: Sequence[str], settle_s: float
+    ) -> None:
         self._backend = backend
+        self._needs = [spec.needs for spec in tested.specs]
+        self._topics = topics
         self._recorder = recorder
         self._settle_s = settle_s
         self._noted = tested.noted
@@ -120,7 +126,9 @@ class Harness:
         """Produce a record, and wait until everything is finished, if `settle`. Returns it as it is in the topic.
 
         `value` may be bytes, text, None, or anything that JSON can represent; of a topic with a schema, what fits it.
+        Raises ConfigError for a topic that no consumer reads, unless `harness` was given it in `topics`.
         """
+        self._check_topic(topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         encoded = tuple((name, to_bytes(one)) for name, one in pairs)
         data, own_key, sent = self._encode(topic, value, key, encoded)
@@ -129,6 +137,24 @@ class Harness:
         if settle:
             await self.settle()
         return Record(topic, at.partition, at.offset, outgoing.key, outgoing.value, tuple(sent), None)
+
+    def _check_topic(self, topic: str) -> None:
+        """Nothing would happen to a record that no consumer reads, and a test of what does not happen would pass."""
+        if any(own.pattern is not None for own in self._needs):
+            return
+        read = sorted({name for own in self._needs for name in own.topics})
+        known = {*self._topics, *read}
+        for own in self._needs:
+            known |= set(own.dead_letter_topics.values())
+            for name in own.topics:
+                known |= {replay_topic(name, own.group), *own.retry_topics.topics(name, own.group)}
+        if topic in known:
+            return
+        near = difflib.get_close_matches(topic, [*read, *self._topics], n=1)
+        raise ConfigError(
+            f"No consumer reads {topic}.{f' Did you mean {near[0]}?' if near else ''} Topics that are read:"
+            f" {', '.join(read) or 'none'}. One that only the test uses is named in harness(…, topics=[{topic!r}])."
+        )
 
     async def repeat(self, record: Record) -> Record:
         """Produce a record once more, as a replay does, and wait: a consumer with an inbox skips it if it was
@@ -257,7 +283,8 @@ async def harness(
             backend = Memory(subject, recorder, topics=topics, partitions=partitions)
         try:
             with subject.started(backend.sink):
-                running = Harness(backend, subject, recorder, settle_s=REAL_SETTLE_S if address else SETTLE_S)
+                settle_s = REAL_SETTLE_S if address else SETTLE_S
+                running = Harness(backend, subject, recorder, topics=topics, settle_s=settle_s)
                 try:
                     yield running
                 finally:
