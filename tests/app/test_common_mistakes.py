@@ -308,6 +308,20 @@ def option_without_its_unit(app: App) -> None:
     start(app)
 
 
+@mistake("code, consumer work: retires: there is no setting or section of a consumer of this name. Did you mean retry?")
+def number_of_retries_misspelt(app: App) -> None:
+    app.consumer("t", retires=3)(work)  # type: ignore[call-arg]
+    start(app)
+
+
+@mistake(
+    "code, consumer work: retires: there is no setting or section of a consumer of this name. Did you mean retries?"
+)
+def policies_of_errors_misspelt(app: App) -> None:
+    app.consumer("t", retires={"http:409": "none"})(work)  # type: ignore[call-arg]
+    start(app)
+
+
 @mistake("app.include takes a Router; App 'other' is an app of its own.")
 def app_that_is_included(app: App) -> None:
     app.include(App("other"))

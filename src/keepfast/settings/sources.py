@@ -383,9 +383,10 @@ class TreeReader:
             elif name in catalogue.BY_NAME:
                 self._problem(here, f"is for the whole app; set it in [{name}]")
             else:
-                self._unknown(
-                    here, "setting or section of a consumer", [*own, *sections], sure=self._other_home(name, path[1])
-                )
+                # `retires=3` is retry misspelt, and not retries, which is a table.
+                tables = set() if isinstance(value, Mapping) else catalogue.CONSUMER.merged
+                known = [one for one in (*own, *sections) if one not in tables]
+                self._unknown(here, "setting or section of a consumer", known, sure=self._other_home(name, path[1]))
 
     def _section(self, scope: Scope, section: Section, value: object, path: Path) -> None:
         if section.policy is not None and is_dataclass(value) and isinstance(value, section.policy):
