@@ -95,6 +95,8 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         assert (listed.returncode, listed.stdout.count("payments.charge")) == (0, 2), listed.stdout + listed.stderr
         behind = keepfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)
         assert (behind.returncode, "orders.payment.v1" in behind.stdout) == (0, True), "its broker lists no groups"
+        again = keepfast("replay-from", "app:app", "charge", "--since", "1h", "--dry-run", cwd=tmp_path, **here)
+        assert (again.returncode, again.stderr.count("Using the broker of")) == (0, 1), again.stderr
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
     assert "charged 1 in version two" not in printed.read_text(), "what was committed is not repeated"

@@ -81,6 +81,7 @@ class Scene:
     def run(self, *arguments: str, code: int = 0) -> Any:
         done = keepfast("replay-from", "app:app", *arguments, "--json", cwd=self.folder, **self.environ)
         assert done.returncode == code, done.stdout + done.stderr
+        self.errors = done.stderr
         return json.loads(done.stdout)
 
     @property
@@ -106,6 +107,8 @@ def test_a_range_is_processed_again_and_the_group_does_not_notice(
     done = scene.run(*ranges, "--yes", "--why", "INC-1", code=1)  # one is dead-lettered
     assert scene.seen == ["0:2", "0:3", "0:4", "0:5", "1:4"]
     assert (done["done"], done["processed"], done["dead_lettered"]) == (True, 5, 1)
+    logged = [json.loads(line) for line in scene.errors.splitlines() if "dead_lettering" in line]
+    assert [(line["level"], line["event"]) for line in logged] == [("warning", "dead_lettering")], scene.errors
     assert scene.client.committed(scene.group, scene.source, 0)[0] == 7
     assert scene.client.committed(scene.group, scene.source, 1)[0] is None
     assert scene.client.committed(done["side_group"], scene.source, 0)[0] is None  # it is deleted

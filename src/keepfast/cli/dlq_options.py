@@ -26,6 +26,7 @@ from keepfast.core.errors import ConfigError, StartError
 from keepfast.deadletters.spool.places import reader_at, scheme_of, shown
 from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, DeskSpool, default_index_dir
 from keepfast.desk.case_filter import Offsets, moment_ms
+from keepfast.kafka.config import Connection
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
 from keepfast.wiring.topic_discovery import with_matched_topics
@@ -157,6 +158,15 @@ def open_desk(
     if not topics and target is None and brokers is None:
         target = dev_app()
     connection, settings = connection_for(target, brokers)
+    with desk_on(connection, settings, topics, has_app=target is not None, refresh=refresh) as desk:
+        yield desk
+
+
+@contextmanager
+def desk_on(
+    connection: Connection, settings: Settings, topics: tuple[str, ...], *, has_app: bool, refresh: bool
+) -> Iterator[Desk]:
+    """As `open_desk`, for a command that knows its cluster and, if `has_app`, the settings of its app."""
     admin = connect(connection)
     with as_start_error():
         if not topics:
@@ -172,7 +182,7 @@ def open_desk(
             replay_limit=settings.desk.replay_limit,
             index_dir=default_index_dir(),
         )
-        desk = Desk(connection, options, spool=spool_of(settings) if target is not None else None)
+        desk = Desk(connection, options, spool=spool_of(settings) if has_app else None)
         try:
             if refresh:
                 _refresh(desk)

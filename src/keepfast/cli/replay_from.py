@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keepfast.cli.connection import as_start_error, brokers_option, connection_for
-from keepfast.cli.dlq_options import Moment, OffsetsOption, open_desk
+from keepfast.cli.dlq_options import Moment, OffsetsOption, desk_on
 from keepfast.cli.dlq_replay import on_signals
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress, confirmed, console, table
@@ -24,6 +24,7 @@ from keepfast.desk.case_filter import Offsets
 from keepfast.groups.ranges import OffsetRange, by_offsets, by_time, without_gap
 from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import KafkaGroups
+from keepfast.telemetry import logs
 from keepfast.telemetry.clean import clean_text
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def replay_from(
     with report_errors(debug=debug):
         connection, settings = connection_for(target, brokers)
         settings = replace(settings, kafka=replace(settings.kafka, brokers=tuple(connection.brokers)))
-        with open_desk(("",), target, brokers, refresh=False) as desk, as_start_error():
+        with desk_on(connection, settings, ("",), has_app=True, refresh=False) as desk, as_start_error():
             plan = TravelPlanner(desk, settings, consumer).plan(reprocess=reprocess, **chosen)
             code = _execute(desk, target, settings, plan, why, dry_run=dry_run, as_json=as_json, yes=yes)
     sys.exit(code)
@@ -198,6 +199,7 @@ def _execute(
     app = load_app(target, cwd=Path.cwd())
     [consumer] = app.chosen([plan.consumer])
     plan = replace(plan, has_inbox=consumer.inbox is not None)
+    _configure_logs(settings)
     if as_json and dry_run:
         click.echo(json.dumps(plan.fields()))
         return 0
@@ -212,6 +214,12 @@ def _execute(
         click.echo("Nothing was processed.", err=True)
         return EXIT_PARTIAL
     return _Journey(desk, app, consumer, settings, plan).travel(target, why, as_json=as_json)
+
+
+def _configure_logs(settings: Settings) -> None:
+    """In the format of `keepfast run`; only warnings and errors, between the lines of this command."""
+    level = max(logs.LEVELS[settings.log.level.lower()], logs.LEVELS["warning"])
+    logs.configure(level=level, format=settings.log.format, max_lines=settings.log.max_lines)
 
 
 def _print_plan(plan: TravelPlan) -> None:
