@@ -69,6 +69,20 @@ def test_without_a_database_it_says_what_to_set(tmp_path: Path, monkeypatch: pyt
     )
 
 
+def test_the_app_is_an_argument_or_an_option(empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "named_db.py").write_text(
+        f"from keepfast import App\n\napp = App('x', postgres={{'url': {empty!r}}})\n\n"
+        "@app.consumer('t')\ndef work(text: str) -> None: ...\n"
+    )
+    for name in ("POSTGRES_HOST", "POSTGRES_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert run("inbox", "migrate", "named_db:app").output == "Created keepfast_inbox and keepfast_outbox.\n"
+    assert "The inbox is empty." in run("inbox", "status", "--app", "named_db:app").output
+    assert "the outbox is empty" in run("outbox", "status", "named_db:app").output
+    twice = run("inbox", "status", "named_db:app", "--app", "other:app")
+    assert (twice.exit_code, "Name the app once" in twice.output) == (2, True)
+
+
 def test_the_outbox_of_an_app_that_does_not_run_is_sent(
     empty: str, kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +15,18 @@ from keepfast.core.errors import ConfigError, StartError
 if TYPE_CHECKING:
     from keepfast.settings import Settings
 
-F = TypeVar("F", bound=Callable[..., Any])
 
+def database_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options --app, --dsn and --debug, and the app as an argument, as other commands take it: `target` is
+    either.
+    """
 
-def database_options(command: F) -> F:
-    """Add the options --app, --dsn and --debug."""
+    @wraps(command)
+    def with_app(*, app: str | None, target: str | None, **options: Any) -> None:
+        if app is not None and target is not None:
+            raise click.UsageError(f"Name the app once: {app}, or --app {target}.")
+        command(target=app or target, **options)
+
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks."),
         click.option(
@@ -28,9 +36,10 @@ def database_options(command: F) -> F:
             " whose lifespan makes its pool from other variables.",
         ),
         click.option("--app", "target", metavar="MODULE:APP", help="Read the settings of this app."),
+        click.argument("app", metavar="[MODULE:APP]", required=False),
     ):
-        command = option(command)
-    return command
+        with_app = option(with_app)
+    return with_app
 
 
 @contextmanager

@@ -25,10 +25,10 @@ def inbox() -> None:
 
     \b
     Examples:
-      keepfast inbox migrate --app app:app
+      keepfast inbox migrate app:app
       keepfast inbox migrate --sql > migration.sql
       keepfast inbox status --dsn postgresql://me@db/shop
-      keepfast inbox prune --older-than-days 30 --app app:app
+      keepfast inbox prune app:app --older-than-days 30
     """
 
 

@@ -30,8 +30,8 @@ def outbox() -> None:
 
     \b
     Examples:
-      keepfast outbox status --app app:app
-      keepfast outbox drain --app app:app
+      keepfast outbox status app:app
+      keepfast outbox drain app:app
     """
 
 
