@@ -380,6 +380,22 @@ def middleware_with_brackets(app: App) -> None:
 
 
 @mistake(
+    "@app.middleware is written without brackets, above a generator that yields once; there is no function in them."
+)
+def middleware_with_empty_brackets(app: App) -> None:
+    @app.middleware()  # type: ignore[untyped-decorator]
+    def around() -> Iterator[None]:
+        yield
+
+
+@mistake("A harness is asynchronous: write `async with harness(app) as h:` in an `async def`.")
+def harness_without_async(app: App) -> None:
+    app.consumer("t")(work)
+    with harness(app):  # type: ignore[attr-defined]
+        pass
+
+
+@mistake(
     "middleware log() is an async generator, but handler work() is a plain function; make the middleware "
     "a plain generator, which works around both kinds, or the handler async def"
 )

@@ -79,7 +79,7 @@ class App(Router):
         self._lock = threading.Lock()  # guards the field below
         self._instance: AppInstance | None = None
 
-    def middleware(self, function: M) -> M:
+    def middleware(self, function: M = None) -> M:  # type: ignore[assignment] # without one: an error that says so
         """Run this generator around each call of each consumer's handler; the first that is registered is the
         outermost. A batch is one call.
 
@@ -90,9 +90,9 @@ class App(Router):
         does. Raises ConfigError for a function that does not yield.
         """
         if not callable(function):
+            given = "there is no function in them" if function is None else f"{function!r} is not callable"
             raise ConfigError(
-                "@app.middleware is written without brackets, above a generator that yields once;"
-                f" {function!r} is not callable."
+                f"@app.middleware is written without brackets, above a generator that yields once; {given}."
             )
         self._middleware.append(inspect_provider(function, "middleware"))
         return function

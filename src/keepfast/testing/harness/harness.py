@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from keepfast.core.errors import ConfigError, KeepfastError
 from keepfast.core.inbox import RecordOrigin, noted_origin
@@ -236,6 +236,41 @@ def _place(record: Record) -> RecordPlace:
     return RecordPlace(record.topic, record.partition, record.offset)
 
 
+P = ParamSpec("P")
+
+
+class _AsyncBlock(AbstractAsyncContextManager[Harness]):
+    """The block of a harness, which says so where `async` is missing."""
+
+    def __init__(self, block: AbstractAsyncContextManager[Harness]) -> None:
+        self._block = block
+
+    async def __aenter__(self) -> Harness:
+        return await self._block.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        return await self._block.__aexit__(*raised)
+
+    if not TYPE_CHECKING:  # a type checker refuses `with` by itself
+
+        def __enter__(self) -> None:
+            raise ConfigError("A harness is asynchronous: write `async with harness(app) as h:` in an `async def`.")
+
+        def __exit__(self, *raised: object) -> None:
+            """Never called; Python looks for it first."""
+
+
+def _async_block(
+    make: Callable[P, AbstractAsyncContextManager[Harness]],
+) -> Callable[P, AbstractAsyncContextManager[Harness]]:
+    @wraps(make)
+    def block(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[Harness]:
+        return _AsyncBlock(make(*args, **kwargs))
+
+    return block
+
+
+@_async_block
 @asynccontextmanager
 async def harness(
     app: App | KafkaConsumerRunner,
