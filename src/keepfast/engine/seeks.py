@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from msgspec import structs
 
-from keepfast.core.errors import SourceError
+from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Sought
 from keepfast.core.ports import BEGINNING
 from keepfast.core.records import TopicPartition
@@ -120,7 +120,8 @@ class Seeks:
             first, end = self._source.edges(place, ASK_S)
             offset = self._offset(place, to, first, end)
         except SourceError as error:
-            return Problem(error=f"{error} Nothing was changed; try again.")
+            again = "" if error.fault is Fault.FATAL else "; try again"
+            return Problem(error=f"{error} Nothing was changed{again}.")
         if not first <= offset <= end:
             return Problem(error=f"Offset {offset} is outside the log of {place}, which has {first} to {end}.")
         return partition, offset, (first, end)

@@ -26,6 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.client_log import LOGGER
+from keepfast.kafka.embedded import is_embedded
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
 from keepfast.kafka.groups import assigned_in
 from keepfast.kafka.places import ClientPlace
@@ -42,9 +43,6 @@ FAIL_FAST_S = 2.0
 CONTROLLER_RETRY_S = 1.0
 """When the cluster reports no controller, the request is repeated once after this time: an election may be under way.
 """
-
-EMBEDDED_CLUSTER = "mockCluster"
-"""Prefix of the embedded broker's cluster id; the id of a real cluster has 22 characters."""
 
 _LOCAL = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d+\Z")
 _SILENT = ("_TIMED_OUT", "_TRANSPORT")
@@ -85,7 +83,7 @@ class KafkaAdmin:
     @property
     def embedded(self) -> bool:
         """Whether the last answer came from the embedded broker."""
-        return self._has_controller is False and self._cluster_id.startswith(EMBEDDED_CLUSTER)
+        return self._has_controller is False and is_embedded(self._cluster_id)
 
     @property
     def has_topic_ids(self) -> bool:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition as Place
+from keepfast.kafka.embedded import verify_times
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 from keepfast.kafka.places import client_position, committed_of, translated
 
@@ -148,13 +149,16 @@ class KafkaGroups:
             return committed_of(consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s))
 
     def at_time(self, places: Sequence[Place], at_ms: int, timeout_s: float) -> dict[Place, int]:
-        """The first offset of each partition that is not older; the others are left out. Raises SourceError."""
+        """The first offset of each partition that is not older; the others are left out. Raises SourceError, always on
+        the embedded broker.
+        """
         with self._nonmember("keepfast-desk") as consumer, translated("find offsets by time"):
             wanted = [TopicPartition(*place, at_ms) for place in places]
             found = consumer.offsets_for_times(wanted, timeout=timeout_s)
-        for one in found:
-            if one.error is not None:
-                raise source_error(f"find the offset by time of {one.topic}[{one.partition}]", one.error)
+            for one in found:
+                if one.error is not None:
+                    raise source_error(f"find the offset by time of {one.topic}[{one.partition}]", one.error)
+            verify_times(consumer, found, timeout_s)
         return {Place(str(one.topic), int(one.partition)): one.offset for one in found if one.offset >= 0}
 
     def reset(self, group: str, positions: Sequence[Position]) -> None:

@@ -46,6 +46,7 @@ from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commit_connection import CommitFrame
 from keepfast.kafka.commits import AnswerWait, CommitRequest, DirectCommits, Requests
 from keepfast.kafka.config import is_incremental
+from keepfast.kafka.embedded import verify_times
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, source_error, transient_end
 from keepfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
 
@@ -71,9 +72,12 @@ def beginnings_of(client: Consumer, places: Sequence[TopicPartition], timeout_s:
 
 
 def at_time_of(client: Consumer, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
-    """The first offset whose record is not older; None if there is none. Asks and blocks as `edges_of` does."""
-    found = _offsets_at(at_ms, "offset by time", client, [place], timeout_s)[place]
-    return found if found >= 0 else None
+    """The first offset whose record is not older; None if there is none. Asks and blocks as `edges_of` does. The
+    embedded broker does not know: SourceError.
+    """
+    found = _offsets_at(at_ms, "offset by time", client, [place], timeout_s)
+    verify_times(client, [ClientPlace(*place, found[place])], timeout_s)
+    return found[place] if found[place] >= 0 else None
 
 
 def _offsets_at(
