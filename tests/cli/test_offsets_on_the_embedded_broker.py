@@ -83,3 +83,24 @@ def test_a_seek_to_a_time_is_refused(broker: EmbeddedBroker) -> None:
         refused = CliRunner().invoke(main, words, env={"KEEPFAST_CONTROL_TOKEN": "t"})
         assert (refused.exit_code, f"{REFUSAL} Nothing was changed." in refused.output) == (1, True), refused.output
         assert "try again" not in refused.output
+
+
+def test_a_reset_of_a_group_that_has_had_members_is_refused_with_another_way(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    app = App("shop", kafka={"brokers": broker.bootstrap})
+    seen: list[bytes] = []
+
+    @app.consumer(TOPIC, group=GROUP)
+    def charge(value: bytes) -> None:
+        seen.append(value)
+
+    def refused() -> str:
+        done = keepfast("offsets", "reset", GROUP, "--to", "0", "--yes", cwd=tmp_path, KAFKA_BROKERS=broker.bootstrap)
+        assert done.returncode == 3, done.stdout + done.stderr
+        return done.stderr
+
+    with RunningApp(app):
+        wait_until(lambda: committed(broker) == 5, "all are processed")
+        assert "resets no group that has members, or had some since it started" in refused()
+    assert "While the app runs, `keepfast ctl seek` moves the offsets" in refused()

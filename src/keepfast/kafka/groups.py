@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition as Place
-from keepfast.kafka.embedded import verify_times
+from keepfast.kafka.embedded import is_embedded, verify_times
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 from keepfast.kafka.places import client_position, committed_of, translated
 
@@ -23,6 +23,14 @@ MAX_GROUPS: Final = 500
 ONE_GROUP_S: Final = 2.0
 """Timeout of one group: a request for a group that may not be described gets no answer."""
 
+HAS_MEMBERS: Final = (
+    "The group {group} has running members, so its offsets cannot be reset. Stop them first; members that were killed"
+    " leave when their session ends."
+)
+REFUSED_BY_EMBEDDED: Final = (
+    "The embedded broker resets no group that has members, or had some since it started: stopping them does not help"
+    " there. While the app runs, `keepfast ctl seek` moves the offsets of {group}."
+)
 
 SETTLED: Final = ("STABLE", "EMPTY", "DEAD")
 """States of a group in which its reported assignment is valid."""
@@ -163,8 +171,17 @@ class KafkaGroups:
 
     def reset(self, group: str, positions: Sequence[Position]) -> None:
         """Commit these for a group without members. Raises SourceError: the broker refuses it if there are members."""
-        with self._nonmember(group) as consumer, translated(f"reset the offsets of the group {group}"):
-            answer = consumer.commit(offsets=[client_position(one) for one in positions], asynchronous=False)
+        what = f"reset the offsets of the group {group}"
+        with self._nonmember(group) as consumer, translated(what):
+            try:
+                answer = consumer.commit(offsets=[client_position(one) for one in positions], asynchronous=False)
+            except CLIENT_ERRORS as error:
+                failed = source_error(what, error)
+                if failed.code != "UNKNOWN_MEMBER_ID":
+                    raise
+                embedded = is_embedded(consumer.list_topics(positions[0].place.topic, timeout=ONE_GROUP_S).cluster_id)
+                text = REFUSED_BY_EMBEDDED if embedded else HAS_MEMBERS
+                raise SourceError(text.format(group=group), fault=failed.fault, code=failed.code) from error
         committed_of(answer or ())
 
     def delete(self, group: str, timeout_s: float) -> None:

@@ -20,6 +20,7 @@ LIMITS: tuple[str, ...] = (
     "The first member of a group waits about 3 s for its partitions; further members may get none.",
     "A member that restarts, static or not, is a new one: it waits for the session of the old one, about 4 s.",
     "Offsets are not found by time: `replay-from --since`, `offsets reset` and `ctl seek` with a time are refused.",
+    "`offsets reset` moves only a group that has had no members; `ctl seek` moves one whose app runs.",
     "Topics have no id, records cannot be deleted, and nothing is compacted or retained by age.",
     "No authentication, no ACLs, no TLS.",
 )
