@@ -126,6 +126,16 @@ def test_a_dry_run_and_a_missing_confirmation_change_nothing(kafka: TopicAdmin, 
     assert committed(kafka, group) == before
 
 
+def test_the_plan_names_an_offset_outside_of_the_log(kafka: TopicAdmin, group: str, tmp_path: Path) -> None:
+    asked = ("offsets", "reset", group, "--partition", "0", "--dry-run", "--to=1200")
+    plan = keepfast(*asked, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    assert f"Offset 1,200 is outside the log of {group}[0], which has 0 to 10: it becomes 10.\n" in plan.stdout
+    as_json = json.loads(keepfast(*asked, "--json", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap).stdout)
+    assert [(one["wanted"], one["offset"]) for one in as_json["partitions"]] == [(1200, 10)]
+    inside = keepfast(*asked, "--to=10", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    assert "outside the log" not in inside.stdout
+
+
 def test_a_group_with_members_is_refused_and_they_are_named(kafka: TopicAdmin, group: str, tmp_path: Path) -> None:
     member = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "worker-7"})
     member.subscribe([group])

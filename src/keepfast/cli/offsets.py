@@ -39,6 +39,8 @@ REPLY_TIMEOUT_S = 15.0
 SHOW_COLUMNS = ("TOPIC", "PARTITION", "START", "COMMITTED", "DONE ABOVE", "END", "LAG")
 PLAN_COLUMNS = ("TOPIC", "PARTITION", "COMMITTED", "NEW", "AGAIN", "SKIPPED")
 EXIT_NOT_CONFIRMED = 1
+MAX_OUTSIDE = 10
+"""Number of partitions that are named because the wanted offset is outside of their log."""
 
 
 class WhereTo(click.ParamType[Target]):
@@ -189,7 +191,7 @@ def reset(
     Records between an earlier offset and the committed one are processed again (AGAIN). Records that are jumped over
     are never processed (SKIPPED). Where the offset changes, finished records above it are processed again, too.
     Stop all members first: the broker refuses the reset otherwise. Offsets outside of a partition become its first
-    offset or its end.
+    offset or its end; the plan names them.
 
     A consumer with an inbox skips records that it has processed, however often it reads them. The plan says how many;
     --reprocess removes them from the inbox first. An inbox with key=… does not know offsets: there it is refused.
@@ -319,6 +321,12 @@ def _print_plan(group: str, plan: Sequence[PlannedOffset]) -> None:
     click.echo(f"Group {clean_text(group)}: {_partitions(len(rows))} to change, {len(plan) - len(rows)} unchanged.")
     if rows:
         console().print(table(PLAN_COLUMNS, rows, right=range(1, 6)))
+    outside = [one for one in plan if one.wanted != one.offset]
+    for one in outside[:MAX_OUTSIDE]:
+        log = f"{one.place}, which has {one.start:,} to {one.end:,}"
+        click.echo(f"Offset {one.wanted:,} is outside the log of {log}: it becomes {one.offset:,}.")
+    if len(outside) > MAX_OUTSIDE:
+        click.echo(f"So it is in {len(outside) - MAX_OUTSIDE:,} more partitions.")
 
 
 def _partitions(count: int) -> str:
@@ -460,6 +468,7 @@ def _plan_fields(group: str, plan: Sequence[PlannedOffset], *, done: bool) -> di
                 "partition": one.place.partition,
                 "committed": one.committed,
                 "offset": one.offset,
+                "wanted": one.wanted,
                 "again": one.again,
                 "skipped": one.skipped,
             }

@@ -41,13 +41,19 @@ Target = ToEdge | ToOffset | ShiftBy | ToTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOffset:
-    """One partition of a plan. `start` and `end` are its first offset and the one after its last."""
+    """One partition of a plan. `start` and `end` are its first offset and the one after its last; `wanted` is what the
+    target names, which may lie outside of them, and `offset` the nearest one that does not.
+    """
 
     place: TopicPartition
     committed: int | None
     start: int
     end: int
-    offset: int
+    wanted: int
+
+    @property
+    def offset(self) -> int:
+        return min(max(self.wanted, self.start), self.end)
 
     @property
     def again(self) -> int:
@@ -81,7 +87,7 @@ def plan_reset(
             committed=committed.get(place),
             start=start,
             end=end,
-            offset=min(max(_wanted(target, place, committed.get(place), (start, end), by_time), start), end),
+            wanted=_wanted(target, place, committed.get(place), (start, end), by_time),
         )
         for place, (start, end) in sorted(spans.items())
     ]
