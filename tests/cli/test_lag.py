@@ -9,9 +9,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from keepfast.testing import EmbeddedBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.support.command import keepfast
+from tests.support.command import keepfast, running
+from tests.support.waiting import wait_until
 
 APP = """
 from keepfast import App
@@ -24,10 +26,24 @@ def charge(payment: dict) -> None: ...
 @app.consumer({topic!r}, order="queue", dead_letter="{{topic}}.dlq")
 def refund(payment: dict) -> None: ...
 """
+WITH_RETRY_TOPIC = """
+from keepfast import App, RetryPolicy, RetryTopics
+
+app = App("shop")
+
+@app.consumer(
+    {topic!r},
+    group={group!r},
+    retry=RetryPolicy(max_retries=0),
+    retry_topics=RetryTopics(delays=("1m",), allow_reorder=True),
+)
+def charge(payment: dict) -> None:
+    raise ConnectionError("not now")
+"""
 
 
-def fill(kafka: TopicAdmin, topic: str, partition: int, count: int, *, age_s: float) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+def fill(bootstrap: str, topic: str, partition: int, count: int, *, age_s: float) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
     for _ in range(count):
         producer.produce(topic, b"{}", partition=partition, timestamp=int((time.time() - age_s) * 1000))
     assert producer.flush(20) == 0
@@ -42,8 +58,8 @@ def commit(kafka: TopicAdmin, group: str, *places: TopicPartition) -> None:
 def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic(partitions=3)
     group = f"group-of-{name}"
-    fill(kafka, name, 0, 3, age_s=600)
-    fill(kafka, name, 1, 2, age_s=60)
+    fill(kafka.bootstrap, name, 0, 3, age_s=600)
+    fill(kafka.bootstrap, name, 1, 2, age_s=60)
     commit(kafka, group, TopicPartition(name, 0, 1), TopicPartition(name, 1, 2))
     (tmp_path / "shop.py").write_text(APP.format(topic=name, group=group))
     where = {"KAFKA_BROKERS": kafka.bootstrap}
@@ -74,3 +90,33 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
     unknown = keepfast("lag", "nobody", cwd=tmp_path, **where)
     assert unknown.returncode == 2
     assert "There is no group 'nobody'" in unknown.stderr
+
+
+def states_beside_a_record_that_waits(bootstrap: str, topic: str, folder: Path) -> set[str]:
+    """The states that `keepfast lag` reports for the lagging partitions of a retry topic."""
+    group, where = f"{topic}.charge", {"KAFKA_BROKERS": bootstrap}
+    (folder / "shop.py").write_text(WITH_RETRY_TOPIC.format(topic=topic, group=group))
+
+    def states(observed_s: float) -> set[str]:
+        done = keepfast("lag", "shop:app", "--for", str(observed_s), "--json", cwd=folder, **where)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)["partitions"]
+        return {one["state"] for one in found if one["topic"] == f"{topic}.{group}.retry.1m" and one["lag"]}
+
+    fill(bootstrap, topic, 0, 1, age_s=0)
+    with running("run", "shop:app", cwd=folder, printed=folder / "printed", **where):
+        wait_until(lambda: states(0), "the record is in its retry topic")
+        return states(4.1)
+
+
+def test_a_record_that_waits_in_a_retry_topic_is_not_stalled(
+    kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path
+) -> None:
+    assert states_beside_a_record_that_waits(kafka.bootstrap, topic(partitions=1), tmp_path) == {"waiting"}
+
+
+def test_a_record_that_waits_in_a_retry_topic_of_the_embedded_broker_is_not_stalled(tmp_path: Path) -> None:
+    with EmbeddedBroker() as broker:
+        for name in ("orders", "shop.orders.dlq", "orders.orders.charge.retry.1m"):
+            broker.create_topic(name)
+        assert states_beside_a_record_that_waits(broker.bootstrap, "orders", tmp_path) == {"waiting"}

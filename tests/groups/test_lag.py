@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.groups.lag import WINDOW_S, LagSample, state_of, within
+from keepfast.core.records import Record
+from keepfast.core.retry_topics import due_ms
+from keepfast.groups.lag import WINDOW_S, LagSample, LagState, state_of, state_with, within
 
 Row = tuple[float, int | None, int]
 
@@ -46,3 +48,35 @@ def test_old_looks_are_forgotten_but_never_the_last() -> None:
     old, new = samples((0, 1, 9), (10, 1, 9))
     assert within([old, new], WINDOW_S + 5) == [new]
     assert within([old], 10 * WINDOW_S) == [old]
+
+
+WALL_S = 1_800_000_000.0
+
+
+def moved(topic: str, *, ago_s: float, delay_s: float = 60, header: bool = True) -> Record:
+    """A record that was moved to a retry topic some time ago."""
+    block = (("keepfast-retry-due-ms", b"%d" % due_ms(WALL_S - ago_s, delay_s)), ("keepfast-retry-headers", b"0"))
+    at_ms = int((WALL_S - ago_s) * 1000)
+    return Record(topic, 0, 7, None, b"{}", block if header else (), at_ms)
+
+
+@pytest.mark.parametrize("header", [True, False], ids=["by its header", "by its timestamp"])
+@pytest.mark.parametrize(
+    ("topic", "ago_s", "seen", "state"),
+    [
+        ("orders.shop.retry.1m", 20, "stalled", "waiting"),
+        ("orders.shop.retry.1m", 20, "unknown", "waiting"),
+        ("orders.shop.retry.1m", 20, "stopped", "stopped"),
+        ("orders.shop.retry.1m", 20, "rewinding", "rewinding"),
+        ("orders.shop.retry.1m", 20, "ok", "ok"),
+        ("orders.shop.retry.1m", 62, "stalled", "unknown"),
+        ("orders.shop.retry.1m", 70, "stalled", "stalled"),
+        ("orders.shop.retry.5s", 20, "stalled", "stalled"),
+        ("orders.other.retry.1m", 20, "stalled", "stalled"),
+        ("orders", 20, "stalled", "stalled"),
+    ],
+)
+def test_a_record_that_is_not_due_yet_waits(
+    topic: str, ago_s: float, seen: LagState, state: LagState, *, header: bool
+) -> None:
+    assert state_with(moved(topic, ago_s=ago_s, header=header), seen, "shop", WALL_S) == state

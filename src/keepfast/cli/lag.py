@@ -62,6 +62,7 @@ def lag(
     \b
     STATE says whether the group progresses, independent of the lag:
       ok         the offset moves, or there is no lag
+      waiting    the next record is in a retry topic, and not due yet
       stalled    a member owns the partition, and the offset does not move
       stopped    there is lag, and no member owns the partition
       rewinding  the offset moved backwards

@@ -36,7 +36,7 @@ from typing import Annotated, ClassVar, Final
 from keepfast.core.checks import shown
 from keepfast.core.fields import Doc, InvalidValue, Policy
 from keepfast.core.names import MAX_TOPIC_LENGTH, topic_problem
-from keepfast.core.records import Headers, Message, Outgoing, read_headers
+from keepfast.core.records import Headers, Message, Outgoing, Record, read_headers
 
 SHORTEST_S: Final = 1
 MAX_S: Final = 86_400
@@ -329,6 +329,16 @@ def remaining_s(past: Past, timestamp_ms: int | None, *, wall_s: float, delay_s:
     if due_ms is None:
         return delay_s
     return min(max(due_ms / 1000 - wall_s, 0.0), delay_s)
+
+
+def waiting_s(record: Record, group: str, *, wall_s: float) -> float:
+    """How long a record has still to wait if its topic is a retry topic of this group, by the topic's name; else 0."""
+    source, mark, delay = record.topic.rpartition(f".{group}.retry.")
+    seconds = delay_s(delay) if mark else None
+    if seconds is None:
+        return 0.0
+    past = decode(record.headers, tier=Tier(record.topic, source, seconds, 1), tiers=Tiers(group=group))
+    return remaining_s(past, record.timestamp_ms, wall_s=wall_s, delay_s=seconds)
 
 
 def due_ms(wall_s: float, delay_s: float) -> int:

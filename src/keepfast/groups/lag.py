@@ -13,9 +13,10 @@ from typing import Final, Literal, Protocol
 
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.records import Record, TopicPartition
+from keepfast.core.retry_topics import waiting_s
 from keepfast.kafka.browser import Span
 
-LagState = Literal["ok", "stalled", "stopped", "rewinding", "unknown"]
+LagState = Literal["ok", "waiting", "stalled", "stopped", "rewinding", "unknown"]
 
 MIN_OBSERVED_S: Final = 4.0
 """Samples must cover this time before a partition is reported as stalled."""
@@ -60,6 +61,18 @@ def state_of(samples: Sequence[LagSample]) -> LagState:
     if samples[-1].owned is False:
         return "stopped"
     return "stalled" if samples[-1].at - samples[0].at >= MIN_OBSERVED_S else "unknown"
+
+
+def state_with(first: Record, state: LagState, group: str, wall_s: float) -> LagState:
+    """The state of a partition whose first unfinished record this is, by `state_of` and the delay of a retry topic.
+
+    `waiting`: the record is not due yet, so the offset cannot advance. One that has just become due is not stalled yet.
+    """
+    if state not in ("stalled", "unknown"):
+        return state
+    if waiting_s(first, group, wall_s=wall_s) > 0:
+        return "waiting"
+    return "unknown" if waiting_s(first, group, wall_s=wall_s - MIN_OBSERVED_S) > 0 else state
 
 
 def within(samples: Sequence[LagSample], now: float) -> list[LagSample]:
@@ -134,8 +147,8 @@ class LagWatcher:
     _samples: dict[tuple[str, TopicPartition], list[LagSample]] = field(default_factory=dict)
 
     def sample(self, *, seconds: bool = True) -> LagReport:
-        """Measure once. `seconds`: also the age of the first unfinished record; reads one record of each partition that
-        lags.
+        """Measure once. `seconds`: also the age of the first unfinished record, and whether it waits in a retry
+        topic; reads one record of each partition that lags.
         """
         spans = {topic: self._spans(topic) for one in self.watched for topic in one.topics}
         found: list[PartitionLag] = []
@@ -147,7 +160,7 @@ class LagWatcher:
             else:
                 found += partitions
         if seconds:
-            found = self._with_ages(found)
+            found = self._with_first_records(found)
         letters = {topic: self._depth(topic) for topic in self.dead_letter_topics}
         return LagReport(tuple(found), letters, tuple(unreadable))
 
@@ -186,31 +199,37 @@ class LagWatcher:
             )
         return found
 
-    def _with_ages(self, partitions: list[PartitionLag]) -> list[PartitionLag]:
-        """Adds the age of the first unfinished record to each partition that lags."""
+    def _with_first_records(self, partitions: list[PartitionLag]) -> list[PartitionLag]:
+        """Adds what the first unfinished record says to each partition that lags: its age, and whether it waits."""
         wanted: dict[tuple[str, str], dict[int, Span]] = {}
         for one in partitions:
             if one.sample.lag:
                 spans = wanted.setdefault((one.group, one.place.topic), {})
                 spans[one.place.partition] = one.sample.position, one.sample.end
-        ages = {key: self._ages_s(key[1], spans) for key, spans in wanted.items()}
-        return [
-            replace(one, lag_s=ages[one.group, one.place.topic].get(one.place.partition)) if one.sample.lag else one
-            for one in partitions
-        ]
+        first = {key: self._first_records(key[1], spans) for key, spans in wanted.items()}
+        wall_s = self.wall()
+        found = []
+        for one in partitions:
+            record = first.get((one.group, one.place.topic), {}).get(one.place.partition)
+            if record is None:
+                found.append(one)
+                continue
+            lag_s = max(0.0, wall_s - record.timestamp_ms / 1000) if record.timestamp_ms else None
+            found.append(replace(one, lag_s=lag_s, state=state_with(record, one.state, one.group, wall_s)))
+        return found
 
-    def _ages_s(self, topic: str, spans: Mapping[int, Span]) -> dict[int, float]:
-        """Age by partition of the first existing record: offsets may be deleted, or belong to transactions."""
-        first: dict[int, float] = {}
+    def _first_records(self, topic: str, spans: Mapping[int, Span]) -> dict[int, Record]:
+        """The first existing record by partition: offsets may be deleted, or belong to transactions."""
+        first: dict[int, Record] = {}
         records = self.browser.read(topic, spans, silence_s=REQUEST_TIMEOUT_S)
         try:
             for record in records:
-                if record is not None and record.timestamp_ms:
-                    first.setdefault(record.partition, max(0.0, self.wall() - record.timestamp_ms / 1000))
+                if record is not None:
+                    first.setdefault(record.partition, record)
                 if len(first) == len(spans):
                     break
         except SourceError:
-            pass  # report the ages that were read
+            pass  # report those that were read
         finally:
             records.close()
         return first
