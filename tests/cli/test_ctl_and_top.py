@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 
 import msgspec
 import pytest
+import uvicorn
 from click.testing import CliRunner, Result
+from fastapi import FastAPI
 from rich.console import Console, RenderableType
 
 from keepfast import Context
@@ -87,6 +92,41 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
         health = keepfast("ctl", "health", url=web.url)
         assert (health.exit_code, health.stdout.startswith("ok: live, ready, started")) == (0, True), health.output
         gate.set()
+
+
+@contextmanager
+def served(web: FastAPI) -> Iterator[str]:
+    """Its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(web, lifespan="off", log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            wait_until(lambda: server.started, "the service is up")
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(DEADLINE_S)
+
+
+def test_an_app_that_is_mounted_in_a_service_is_reached_under_its_path(
+    kafka: KafkaBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEEPFAST_CONTROL_TOKEN", "t")
+    app, name, web = app_for(kafka), topic(partitions=1), FastAPI()
+
+    @app.consumer(name)
+    def charge(value: bytes) -> None: ...
+
+    web.mount("/kafka", app.asgi)
+    with app, served(web) as address:
+        for url in (f"{address}/kafka", f"{address}/kafka/"):
+            state = keepfast("ctl", "state", "--json", url=url)
+            assert state.exit_code == 0, state.output
+            assert list(json.loads(state.stdout)["consumers"]) == ["charge"]
+        paused = keepfast("ctl", "pause", "charge", url=f"{address}/kafka", token="t")
+        assert (paused.exit_code, paused.stdout) == (0, "Paused: what runs finishes its record.\n"), paused.output
+        assert keepfast("ctl", "state", url=address).exit_code == 3
 
 
 def test_a_partition_is_moved_with_a_plan_and_a_confirmation(kafka: KafkaBroker, topic: TopicFactory) -> None:

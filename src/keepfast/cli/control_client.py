@@ -31,7 +31,11 @@ def control_options(command: F) -> F:
     """Add the options --app, --url and --debug."""
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--url", metavar="http://HOST:PORT", help="The address of the app's health server."),
+        click.option(
+            "--url",
+            metavar="http://HOST:PORT[/PATH]",
+            help="The address of the app's health server, or where app.asgi is mounted.",
+        ),
         click.option(
             "--app", "target", metavar="MODULE:APP", help="Read port and token from the settings of this app."
         ),

@@ -30,12 +30,17 @@ def fetch(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 5.0,
 ) -> Response:
-    """Send one request to `http://host:port` or `unix:/path`. Raises OSError if there is no valid response in time."""
+    """Send one request to `http://host:port` or `unix:/path`. Raises OSError if there is no valid response in time.
+
+    A URL with a path, `http://host:port/kafka`, is that of an app that is mounted there.
+    """
     connection: http.client.HTTPConnection
     if url.startswith(UNIX):
         connection = _UnixConnection(url.removeprefix(UNIX), timeout_s)
     else:
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
+        address = urlsplit(url)
+        connection = http.client.HTTPConnection(address.netloc, timeout=timeout_s)
+        path = address.path.rstrip("/") + path
     try:
         connection.request(method, path, body=body, headers=dict(headers or {}))
         answer = connection.getresponse()
