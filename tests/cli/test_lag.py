@@ -92,6 +92,19 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
     assert "There is no group 'nobody'" in unknown.stderr
 
 
+def test_without_a_partition_to_show_it_says_why(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
+    name = topic(partitions=1)
+    (tmp_path / "shop.py").write_text(APP.format(topic=name, group=f"{name}.charge"))
+    without_commits = keepfast("lag", "shop:app", "--for", "0", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    assert without_commits.stdout.splitlines()[1].split()[1:6] == [name, "0", "-", "0", "0"], without_commits.stderr
+    kafka.delete_topic(name)
+    of_app = keepfast("lag", "shop:app", "--for", "0", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    assert of_app.stdout.splitlines()[0] == f"None of these topics exists: {name}.", of_app.stderr
+    with EmbeddedBroker() as broker:
+        unnamed = keepfast("lag", "--for", "0", cwd=tmp_path, KAFKA_BROKERS=broker.bootstrap)
+    assert unnamed.stdout == "The embedded broker lists no groups: name the group, or MODULE:APP.\n", unnamed.stderr
+
+
 def states_beside_a_record_that_waits(bootstrap: str, topic: str, folder: Path) -> set[str]:
     """The states that `keepfast lag` reports for the lagging partitions of a retry topic."""
     group, where = f"{topic}.charge", {"KAFKA_BROKERS": bootstrap}

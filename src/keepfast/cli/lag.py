@@ -16,6 +16,7 @@ from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import LIVE_EVERY_S, console, live, table
 from keepfast.core.errors import ConfigError
 from keepfast.groups.lag import LagReport, LagWatcher, PartitionLag, WatchedGroup
+from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import MAX_GROUPS, KafkaGroups
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 COLUMNS = ("GROUP", "TOPIC", "PART", "COMMITTED", "END", "LAG", "SECONDS", "STATE")
 COLOURS = {"ok": "green", "stalled": "yellow", "stopped": "red", "rewinding": "red"}
 REPLY_TIMEOUT_S = 15.0
-NO_GROUPS = "No group has commits. The embedded broker lists no groups: name the group, or MODULE:APP."
+NO_GROUPS = "No group has commits."
+NOT_LISTED = "The embedded broker lists no groups: name the group, or MODULE:APP."
 
 
 @click.command(short_help="Show the lag of groups in records and seconds, and whether they progress.")
@@ -74,9 +76,9 @@ def lag(
       keepfast lag payments.charge --watch
       keepfast lag --for 0 --json
     """
-    with report_errors(debug=debug), exit_on_interrupt(), _watcher(target, brokers) as watcher:
+    with report_errors(debug=debug), exit_on_interrupt(), _watcher(target, brokers) as (watcher, nothing):
         if watch:
-            _watch(watcher, every_s, as_json=as_json)
+            _watch(watcher, nothing, every_s, as_json=as_json)
             return
         if for_s:
             with as_start_error():
@@ -88,17 +90,17 @@ def lag(
         if as_json:
             click.echo(json.dumps(_fields(seen)))
         else:
-            console().print(_view(seen))
+            console().print(_view(seen, nothing))
 
 
-def _watch(watcher: LagWatcher, every_s: float, *, as_json: bool) -> None:
+def _watch(watcher: LagWatcher, nothing: str, every_s: float, *, as_json: bool) -> None:
     with live(every_s) as updates:
         for draw in updates:
             seen = _measure(watcher)
             if as_json:
                 click.echo(json.dumps(_fields(seen)))
             else:
-                draw(_view(seen, time.strftime("%H:%M:%S")))
+                draw(_view(seen, nothing, time.strftime("%H:%M:%S")))
 
 
 def _measure(watcher: LagWatcher) -> LagReport:
@@ -107,7 +109,8 @@ def _measure(watcher: LagWatcher) -> LagReport:
 
 
 @contextmanager
-def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
+def _watcher(target: str | None, brokers: str | None) -> Iterator[tuple[LagWatcher, str]]:
+    """Also what to say while there is no partition to show."""
     app = target if target and is_app(target) else None
     connection, settings = connection_for(app, brokers)
     admin = connect(connection)
@@ -120,11 +123,21 @@ def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
             with as_start_error():
                 settings = with_matched_topics(settings, lambda: admin.names(REPLY_TIMEOUT_S))
             watched, letters = _of_app(settings)
+            topics = sorted({topic for one in watched for topic in one.topics})
+            missing = f"None of these topics exists: {', '.join(topics)}."
+            nothing = missing if topics else "There is no topic to look at."
         else:
             watched, letters = _of_groups(target, groups), []
-        yield LagWatcher(browser, groups, watched, letters, now=time.monotonic, wall=time.time)
+            nothing = _without_groups(admin) if target is None else f"The group {clean_text(target)} has no commits."
+        yield LagWatcher(browser, groups, watched, letters, now=time.monotonic, wall=time.time), nothing
     finally:
         browser.close()
+
+
+def _without_groups(admin: KafkaAdmin) -> str:
+    with as_start_error():
+        admin.names(REPLY_TIMEOUT_S)  # with the answer it knows whether that is the embedded broker
+    return NOT_LISTED if admin.embedded else NO_GROUPS
 
 
 def is_app(text: str) -> bool:
@@ -161,12 +174,12 @@ def _of_groups(group: str | None, groups: KafkaGroups) -> list[WatchedGroup]:
         ]
 
 
-def _view(seen: LagReport, *head: str) -> RenderableType:
+def _view(seen: LagReport, nothing: str, *head: str) -> RenderableType:
     from rich.console import Group
 
     rows = [_row(one) for one in seen.partitions]
     if not rows:
-        return Group(*head, NO_GROUPS, *_notes(seen))
+        return Group(*head, *([] if seen.unreadable else [nothing]), *_notes(seen))
     return Group(*head, table(COLUMNS, rows, right=range(2, 7), whole=[7]), *_notes(seen))
 
 
