@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from keepfast.cli.broker import broker
+from keepfast.cli.broker import TopicSpec, broker
 from keepfast.testing import ExistingBroker
 from tests.support.waiting import DEADLINE_S
 
@@ -63,3 +64,9 @@ def test_the_embedded_one_says_its_limits_and_makes_topics() -> None:
 def test_wrong_options_are_usage_errors(options: list[str]) -> None:
     result = CliRunner().invoke(broker, options)
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["a b", "orders/payment", "..", "a" * 250, "zahlung-ü:3"])
+def test_a_topic_name_that_kafka_does_not_allow_is_refused(name: str) -> None:
+    with pytest.raises(click.BadParameter, match="topic name"):
+        TopicSpec().convert(name, None, None)

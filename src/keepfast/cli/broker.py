@@ -14,6 +14,7 @@ import click
 
 from keepfast.cli.errors import report_errors
 from keepfast.core.errors import StartError
+from keepfast.core.names import topic_problem
 
 if TYPE_CHECKING:
     from keepfast.testing.broker import KafkaBroker
@@ -32,6 +33,9 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
         topic, colon, count = str(value).partition(":")
         if not topic or (colon and not (count.isascii() and count.isdigit() and 0 < int(count) <= MAX_PARTITIONS)):
             self.fail(f"{value!r} is not NAME or NAME:PARTITIONS with 1 to {MAX_PARTITIONS} partitions", param, ctx)
+        problem = topic_problem(topic)
+        if problem is not None:
+            self.fail(f"NAME {problem}", param, ctx)
         return topic, int(count) if colon else 1
 
 
