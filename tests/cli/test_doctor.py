@@ -190,6 +190,12 @@ def test_people_get_words_and_a_summary(tmp_path: Path) -> None:
     assert done.stdout.endswith("\n1 problem.\n")
 
 
+def test_the_broker_that_it_suggests_is_one_for_the_app_that_was_named(tmp_path: Path) -> None:
+    (tmp_path / "service.py").write_text(APP)
+    _, found = asked("service:app", "--brokers", "127.0.0.1:1", cwd=tmp_path)
+    assert "`keepfast dev service:app` starts its own" in texts(found, "problem")[0]
+
+
 # -- pure -------------------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +222,12 @@ FINE = ClusterView(
 def wrong(seen: ClusterView, **options: Any) -> list[str]:
     own = settings_of(**options).consumers["charge"]
     return [f"{one.status}: {one.text}" for one in findings(own, seen, NOW_MS) if one.status != "ok"]
+
+
+def test_one_partition_is_not_several() -> None:
+    seen = replace(FINE, topics={name: TopicProbe(name, 1, 1, ALL) for name in (SOURCE, LETTERS)})
+    fine = [one.text for one in findings(settings_of().consumers["charge"], seen, NOW_MS) if one.status == "ok"]
+    assert {f"{SOURCE} has 1 partition, 1 replica", f"{LETTERS} has 1 partition"} <= set(fine)
 
 
 def test_without_problems_nothing_is_reported() -> None:

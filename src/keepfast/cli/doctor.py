@@ -106,7 +106,8 @@ def _examine(target: str | None, brokers: str | None, timeout_s: float) -> Itera
     connection, settings = loaded
     if not problems:
         yield from doctor_environment.settings_findings(settings)
-    reached = doctor_broker.addresses(connection, timeout_s)
+    app = target if target is not None and not problems else "app:app"
+    reached = doctor_broker.addresses(connection, timeout_s, target=app)
     yield from reached
     if not any(one.status == "ok" for one in reached):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import threading
 import time
@@ -17,12 +18,12 @@ from keepfast.kafka.probe import ProbedCluster
 
 Check = Callable[[], DoctorFinding]
 FIREWALL = "Check the address and port, that the broker runs, and that no firewall blocks the connection."
-NO_LOCAL_BROKER = "Start one with `keepfast broker --port {port}`; `keepfast dev app:app` starts its own."
+NO_LOCAL_BROKER = "Start one with `keepfast broker --port {port}`; `keepfast dev {target}` starts its own."
 
 
-def addresses(connection: Connection, timeout_s: float) -> list[DoctorFinding]:
-    """Check every bootstrap address. If one answers, problems with the others are warnings."""
-    checks = {one: partial(_reached, connection, one, timeout_s) for one in connection.brokers}
+def addresses(connection: Connection, timeout_s: float, *, target: str = "app:app") -> list[DoctorFinding]:
+    """Check every bootstrap address. If one answers, problems with the others are warnings. `target`: the app."""
+    checks = {one: partial(_reached, connection, one, timeout_s, target) for one in connection.brokers}
     found = run_parallel(checks, 3 * timeout_s)
     if any(one.status == "ok" for one in found):
         return [replace(one, status="warning") if one.status == "problem" else one for one in found]
@@ -59,8 +60,8 @@ def run_parallel(checks: Mapping[str, Check], timeout_s: float) -> list[DoctorFi
     return [found.get(one) or DoctorFinding("broker", "problem", f"{one} {late}", FIREWALL) for one in checks]
 
 
-def _reached(connection: Connection, address: str, timeout_s: float) -> DoctorFinding:
-    found = _connected(address, timeout_s)
+def _reached(connection: Connection, address: str, timeout_s: float, target: str) -> DoctorFinding:
+    found = _connected(address, timeout_s, target)
     if found.status != "ok":
         return found
     try:
@@ -74,7 +75,7 @@ def _reached(connection: Connection, address: str, timeout_s: float) -> DoctorFi
     return DoctorFinding("broker", "ok", f"{address} answers over {connection.security_protocol}{login}")
 
 
-def _connected(address: str, timeout_s: float) -> DoctorFinding:
+def _connected(address: str, timeout_s: float, target: str = "app:app") -> DoctorFinding:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
@@ -85,7 +86,8 @@ def _connected(address: str, timeout_s: float) -> DoctorFinding:
     try:
         socket.create_connection((host, int(port)), timeout=timeout_s).close()
     except OSError as error:
-        fix = NO_LOCAL_BROKER.format(port=port) if host in {"localhost", "127.0.0.1", "::1"} else FIREWALL
+        local = host in {"localhost", "127.0.0.1", "::1"}
+        fix = NO_LOCAL_BROKER.format(port=port, target=shlex.quote(target)) if local else FIREWALL
         return DoctorFinding("broker", "problem", f"{address} cannot be connected to ({error.strerror or error})", fix)
     return DoctorFinding("broker", "ok", f"{address} can be connected to")
 

@@ -71,13 +71,16 @@ def _source(topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
     if isinstance(probe, SourceError):
         yield _not_seen("topics", topic, probe, seen, create_command(topic))
         return
-    partitions = f"{probe.partitions} partition{'s' * (probe.partitions != 1)}"
     replicas = f"{probe.replicas} replica{'s' * (probe.replicas != 1)}"
-    yield DoctorFinding("topics", "ok", f"{topic} has {partitions}, {replicas}")
+    yield DoctorFinding("topics", "ok", f"{topic} has {_partitions(probe)}, {replicas}")
     if probe.replicas == 1 and seen.brokers > 1:
         text = f"{topic} has one replica: while a broker is down, its partitions are unavailable"
         yield DoctorFinding("topics", "warning", text, "Increase it to 3 replicas with kafka-reassign-partitions.sh.")
     yield from _permissions(topic, probe.operations, ("READ",), seen, "read from")
+
+
+def _partitions(probe: TopicProbe) -> str:
+    return f"{probe.partitions} partition{'s' * (probe.partitions != 1)}"
 
 
 def _inbox(own: ConsumerSettings, topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
@@ -180,7 +183,7 @@ def _letters(own: ConsumerSettings, source: str, letters: str, seen: ClusterView
         if held and held.offsets
         else ""
     )
-    yield DoctorFinding("dead letters", "ok", f"{letters} has {probe.partitions} partitions{waiting}")
+    yield DoctorFinding("dead letters", "ok", f"{letters} has {_partitions(probe)}{waiting}")
     if probe.partitions < count:
         text = f"{letters} has fewer partitions than {source} ({count}): letters do not keep their partition"
         fix = f"kafka-topics.sh --alter --topic {letters} --partitions {count} --bootstrap-server …"
@@ -232,7 +235,7 @@ def letter_bytes(record_bytes: int, form: str) -> int:
 def _retry_topic(own: ConsumerSettings, topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
     probe = seen.topics[topic]
     if isinstance(probe, TopicProbe):
-        yield DoctorFinding("topics", "ok", f"{topic} has {probe.partitions} partitions")
+        yield DoctorFinding("topics", "ok", f"{topic} has {_partitions(probe)}")
         yield from _permissions(topic, probe.operations, ("READ", "WRITE"), seen, "read from and write to")
     elif probe.fault is not Fault.MISSING:
         yield _not_seen("topics", topic, probe, seen, "")

@@ -84,7 +84,8 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
             raise StartError(missing_topic(topic, admin.names(CONNECT_TIMEOUT_S), HINT))
         partition = options["partition"]
         if partition is not None and partition >= facts.partitions:
-            raise ConfigError(f"{topic} has {facts.partitions} partitions, from 0; there is no partition {partition}.")
+            count = f"{facts.partitions} partition{'s' * (facts.partitions != 1)}"
+            raise ConfigError(f"{topic} has {count}, from 0; there is no partition {partition}.")
         sending = SendProgress(KafkaSink(sink_properties(connection)))
         stopped = sending.run(records, Progress(total, done="sent") if total else None)
         _print(sending, topic, as_json=options["as_json"])
