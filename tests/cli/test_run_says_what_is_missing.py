@@ -42,7 +42,8 @@ def test_a_topic_that_does_not_exist(project: Path, kafka: KafkaBroker | Existin
     done = keepfast("run", "app:app", cwd=project, KAFKA_BROKERS=kafka.bootstrap)
     assert done.returncode == 3
     assert "no.such.topic does not exist" in done.stderr
-    assert "--create --topic no.such.topic" in done.stderr
+    assert f"--create --topic no.such.topic --partitions 4 --bootstrap-server {kafka.bootstrap};" in done.stderr
+    assert "--embedded" not in done.stderr, "that is another broker"
     assert "Traceback" not in done.stderr
 
 
@@ -56,6 +57,7 @@ def test_a_dead_letter_topic_that_may_not_be_made(
     assert done.returncode == 3
     assert "dead-letter topic" in done.stderr
     assert "--create --topic" in done.stderr
+    assert f"--bootstrap-server {kafka.bootstrap}\n" in done.stderr
 
 
 def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: KafkaBroker) -> None:
@@ -75,6 +77,7 @@ def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: Kafka
     assert done.returncode == 3
     assert f"The retry topic {name}.g.retry.5s does not exist and could not be created" in done.stderr
     assert f"--create --topic {name}.g.retry.5s --partitions 1 --config cleanup.policy=delete" in done.stderr
+    assert f"--bootstrap-server {strict.bootstrap_sasl}\n" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -82,6 +82,8 @@ def test_what_cannot_be_sent_is_reported_in_a_sentence(
 def test_a_missing_topic_and_a_missing_broker_end_with_code_3(kafka: TopicAdmin, tmp_path: Path) -> None:
     missing = keepfast("send", "no.such.topic", "x", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert (missing.returncode, "There is no topic no.such.topic" in missing.stderr) == (3, True), missing.stderr
+    assert f"--create --topic no.such.topic --partitions 4 --bootstrap-server {kafka.bootstrap};" in missing.stderr
+    assert "--embedded" not in missing.stderr, "that is another broker"
     [port] = free_ports(1)
     away = keepfast("send", "t", "x", cwd=tmp_path, KAFKA_BROKERS=f"127.0.0.1:{port}")
     assert (away.returncode, "Could not reach Kafka" in away.stderr) == (3, True), away.stderr

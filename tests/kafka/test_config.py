@@ -12,6 +12,7 @@ from keepfast.kafka.config import (
     Producing,
     admin_properties,
     is_incremental,
+    plain_addresses,
     sink_properties,
     source_properties,
 )
@@ -93,3 +94,9 @@ def test_whether_partitions_come_one_by_one_follows_from_the_protocol(consuming:
 
 def test_without_an_assignor_the_client_is_eager() -> None:
     assert is_incremental({"group.id": "g"}) is False
+
+
+def test_addresses_in_a_command_have_no_login() -> None:
+    assert plain_addresses(["kafka-1:9092", " [::1]:9092"]) == "kafka-1:9092,[::1]:9092"
+    assert plain_addresses(["SASL_SSL://app:secret@kafka-1:9092"]) == "kafka-1:9092"
+    assert plain_addresses(["app:secret@kafka-1:9092", "SSL://kafka-2:9092"]) == "kafka-1:9092,kafka-2:9092"

@@ -204,6 +204,8 @@ def _inspect(
         cluster=facts.operations,
         brokers=len(facts.brokers),
         user=connection.sasl_username or "…",
+        bootstrap=admin.bootstrap,
+        embedded=not facts.has_controller,
     )
 
 

@@ -40,6 +40,9 @@ class ClusterView:
     cluster: Operations = None
     brokers: int = 1
     user: str = "…"
+    bootstrap: str = "…"
+    """The addresses of the brokers, for the commands that are suggested."""
+    embedded: bool = False
 
     def probe(self, topic: str) -> TopicProbe | None:
         found = self.topics.get(topic)
@@ -69,7 +72,7 @@ def findings(own: ConsumerSettings, seen: ClusterView, now_ms: int) -> Iterator[
 def _source(topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
     probe = seen.topics[topic]
     if isinstance(probe, SourceError):
-        yield _not_seen("topics", topic, probe, seen, create_command(topic))
+        yield _not_seen("topics", topic, probe, seen, _create(seen, topic))
         return
     replicas = f"{probe.replicas} replica{'s' * (probe.replicas != 1)}"
     yield DoctorFinding("topics", "ok", f"{topic} has {_partitions(probe)}, {replicas}")
@@ -158,7 +161,7 @@ def _share_group(own: ConsumerSettings, seen: ClusterView) -> Iterator[DoctorFin
         yield DoctorFinding("permissions", "unknown", f"The share group {own.group} could not be described")
         return
     try:
-        fits = fitted(own, config)
+        fits = fitted(own, config, bootstrap=seen.bootstrap)
     except StartError as error:
         yield DoctorFinding("topics", "problem", str(error))
         return
@@ -186,7 +189,7 @@ def _letters(own: ConsumerSettings, source: str, letters: str, seen: ClusterView
     yield DoctorFinding("dead letters", "ok", f"{letters} has {_partitions(probe)}{waiting}")
     if probe.partitions < count:
         text = f"{letters} has fewer partitions than {source} ({count}): letters do not keep their partition"
-        fix = f"kafka-topics.sh --alter --topic {letters} --partitions {count} --bootstrap-server …"
+        fix = f"kafka-topics.sh --alter --topic {letters} --partitions {count} --bootstrap-server {seen.bootstrap}"
         yield DoctorFinding("dead letters", "warning", text, fix)
     yield from _letters_config(own, source, letters, seen)
     yield from _permissions(letters, probe.operations, ("WRITE",), seen, "write to")
@@ -195,7 +198,7 @@ def _letters(own: ConsumerSettings, source: str, letters: str, seen: ClusterView
 def _letters_not_seen(
     own: ConsumerSettings, letters: str, count: int, why: SourceError, seen: ClusterView
 ) -> DoctorFinding:
-    create = create_command(letters, count, letters=True)
+    create = _create(seen, letters, count, letters=True)
     if why.fault is not Fault.MISSING:
         return _not_seen("dead letters", letters, why, seen, create)
     if not own.dead_letter.create_topic:
@@ -210,11 +213,11 @@ def _letters_config(own: ConsumerSettings, source: str, letters: str, seen: Clus
     config = seen.configs.get(letters, {})
     if "compact" in config.get("cleanup.policy", ""):
         text = f"{letters} is compacted: only the last letter of each key is retained"
-        yield DoctorFinding("dead letters", "problem", text, _alter(letters, "cleanup.policy=delete"))
+        yield DoctorFinding("dead letters", "problem", text, _alter(seen, letters, "cleanup.policy=delete"))
     retention = config.get("retention.ms", "-1")
     if 0 <= int(retention) <= SHORT_RETENTION_MS:
         text = f"{letters} deletes its letters after {_days(int(retention))}"
-        yield DoctorFinding("dead letters", "warning", text, _alter(letters, "retention.ms=-1"))
+        yield DoctorFinding("dead letters", "warning", text, _alter(seen, letters, "retention.ms=-1"))
     limits = [seen.configs.get(name, {}).get(MAX_MESSAGE_BYTES, "") for name in (source, letters)]
     if all(limit.isdigit() for limit in limits):
         largest, room = map(int, limits)
@@ -224,7 +227,7 @@ def _letters_config(own: ConsumerSettings, source: str, letters: str, seen: Clus
                 f"{letters} accepts up to {room:,} bytes, but a letter for the largest record of {source} needs"
                 f" {needed:,}: the record's partition would stop"
             )
-            yield DoctorFinding("dead letters", "warning", text, _alter(letters, f"{MAX_MESSAGE_BYTES}={needed}"))
+            yield DoctorFinding("dead letters", "warning", text, _alter(seen, letters, f"{MAX_MESSAGE_BYTES}={needed}"))
 
 
 def letter_bytes(record_bytes: int, form: str) -> int:
@@ -262,16 +265,23 @@ def _clock(own: ConsumerSettings, seen: ClusterView, now_ms: int) -> Iterator[Do
             yield DoctorFinding("clock", "ok", f"No record of {topic} is in the future")
 
 
+def _create(seen: ClusterView, topic: str, partitions: int = 4, *, letters: bool = False) -> str:
+    if seen.embedded:
+        return f"The embedded broker creates it when it starts: keepfast broker --embedded --topic {topic}"
+    return create_command(topic, partitions, bootstrap=seen.bootstrap, letters=letters)
+
+
 def _acl(seen: ClusterView, operation: str, kind: str, name: str) -> str:
     return (
         f"kafka-acls.sh --add --allow-principal User:{seen.user} --operation {operation} --{kind} {name}"
-        " --bootstrap-server …"
+        f" --bootstrap-server {seen.bootstrap}"
     )
 
 
-def _alter(topic: str, what: str) -> str:
+def _alter(seen: ClusterView, topic: str, what: str) -> str:
     return (
-        f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {what} --bootstrap-server …"
+        f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {what}"
+        f" --bootstrap-server {seen.bootstrap}"
     )
 
 

@@ -28,6 +28,7 @@ from keepfast.core.errors import ConfigError, SinkError, StartError
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
+from keepfast.wiring.cluster import create_hint
 
 EXIT_PARTIAL = 1
 MAX_IN_FLIGHT = 10_000
@@ -37,10 +38,6 @@ REPLY_TIMEOUT_S = 60.0
 """How long to wait for the last acknowledgements."""
 
 NUMBER = "{n}"
-HINT = (
-    "`keepfast dev` creates the topics of an app; `keepfast broker --embedded --topic NAME` creates any (without"
-    " --embedded on a real broker)."
-)
 Numbered: TypeAlias = Iterator[tuple[int, Outgoing]]
 """Records with their line number, or counted from 1."""
 
@@ -81,7 +78,7 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         with as_start_error():
             facts = admin.topics([topic], CONNECT_TIMEOUT_S)[topic]
         if facts is None:
-            raise StartError(missing_topic(topic, admin.names(CONNECT_TIMEOUT_S), HINT))
+            raise StartError(missing_topic(topic, admin.names(CONNECT_TIMEOUT_S), create_hint(admin, topic)))
         partition = options["partition"]
         if partition is not None and partition >= facts.partitions:
             count = f"{facts.partitions} partition{'s' * (facts.partitions != 1)}"

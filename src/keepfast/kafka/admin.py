@@ -26,6 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.client_log import LOGGER
+from keepfast.kafka.config import plain_addresses
 from keepfast.kafka.embedded import is_embedded
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
 from keepfast.kafka.groups import assigned_in
@@ -84,6 +85,11 @@ class KafkaAdmin:
     def embedded(self) -> bool:
         """Whether the last answer came from the embedded broker."""
         return self._has_controller is False and is_embedded(self._cluster_id)
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers, for `--bootstrap-server`."""
+        return plain_addresses(str(self.properties.get("bootstrap.servers")).split(","))
 
     @property
     def has_topic_ids(self) -> bool:

@@ -5,7 +5,7 @@ Three layers, the last wins: our defaults, the user's own properties, and what a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -179,6 +179,11 @@ def transaction_properties(connection: Connection, group: str, member: str) -> P
 def admin_properties(connection: Connection) -> Properties:
     """For `KafkaAdmin`."""
     return _merged({"reconnect.backoff.max.ms": 1_000}, connection, {})
+
+
+def plain_addresses(brokers: Iterable[str]) -> str:
+    """The addresses for a command that is printed, without a protocol or a login that was pasted before the host."""
+    return ",".join(one.strip().rpartition("@")[2].rpartition("/")[2] for one in brokers)
 
 
 def is_incremental(properties: Mapping[str, Any]) -> bool:

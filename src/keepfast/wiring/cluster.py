@@ -116,7 +116,7 @@ def check_topics(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Cl
     missing = [topic for topic in sources if facts[topic] is None]
     if missing:
         there = admin.names(ASK_TIMEOUT_S)
-        raise StartError("\n".join(_missing(topic, there) for topic in missing))
+        raise StartError("\n".join(_missing(admin, topic, there) for topic in missing))
     for own in consumers:
         _compare_inbox(admin, own)
     letter_partitions = {letter: _letter_topic(admin, letter, consumers, facts) for letter in letters}
@@ -172,7 +172,7 @@ def _compare(admin: KafkaAdmin, letter: str, sources: Iterable[str]) -> None:
         of_source=largest,
         consequence=consequence,
         advice=f"kafka-configs.sh --alter --entity-type topics --entity-name {letter}"
-        f" --add-config {MAX_BYTES}={_room_for(largest)} --bootstrap-server …",
+        f" --add-config {MAX_BYTES}={_room_for(largest)} --bootstrap-server {admin.bootstrap}",
     )
 
 
@@ -200,13 +200,22 @@ def _compare_inbox(admin: KafkaAdmin, own: ConsumerSettings) -> None:
             )
 
 
-def _missing(topic: str, there: Iterable[str]) -> str:
+def _missing(admin: KafkaAdmin, topic: str, there: Iterable[str]) -> str:
     near = difflib.get_close_matches(topic, list(there), n=1, cutoff=0.8)
     hint = f" Did you mean {near[0]}?" if near else ""
+    return f"Topic {topic} does not exist, or this user may not describe it.{hint} {create_hint(admin, topic)}"
+
+
+def create_hint(admin: KafkaAdmin, topic: str) -> str:
+    """How to create a topic of the user's on the broker that the admin client has asked."""
+    if admin.embedded:
+        return (
+            f"The embedded broker creates it when it starts: `keepfast broker --embedded --topic {topic}`;"
+            " `keepfast dev` creates the topics of an app."
+        )
     return (
-        f"Topic {topic} does not exist, or this user may not describe it.{hint} Create it: {create_command(topic)};"
-        f" on the embedded broker: `keepfast broker --embedded --topic {topic}`;"
-        " `keepfast dev` creates the topics of an app."
+        f"Create it: {create_command(topic, bootstrap=admin.bootstrap)}; `keepfast dev` creates the topics of an app,"
+        " on a broker of its own."
     )
 
 
@@ -215,11 +224,11 @@ def _by_hand(admin: KafkaAdmin, topic: str, command: str) -> str:
     return f" Create it: {f'keepfast broker --embedded --topic {topic}' if admin.embedded else command}"
 
 
-def create_command(topic: str, partitions: int = 4, *, letters: bool = False, largest: str = "") -> str:
+def create_command(topic: str, partitions: int = 4, *, bootstrap: str, letters: bool = False, largest: str = "") -> str:
     """The command that creates a topic, or a dead-letter topic; `largest`: for letters up to this size."""
     config = " --config retention.ms=-1" if letters else ""
     config += f" --config {MAX_BYTES}={largest}" if largest else ""
-    return f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{config} --bootstrap-server …"
+    return f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{config} --bootstrap-server {bootstrap}"
 
 
 def _letter_topic(
@@ -234,7 +243,8 @@ def _letter_topic(
         return found.partitions
     partitions = max(fact.partitions for topic in sources if (fact := facts[topic]) is not None)
     config = letter_topic_config(admin, sources)
-    command = create_command(letter, partitions, letters=True, largest=config.get(MAX_BYTES, ""))
+    largest = config.get(MAX_BYTES, "")
+    command = create_command(letter, partitions, bootstrap=admin.bootstrap, letters=True, largest=largest)
     by_hand = _by_hand(admin, letter, command)
     if not all(own.dead_letter.create_topic for own in users):
         raise StartError(f"The dead-letter topic {letter} does not exist and dead_letter.create_topic is off.{by_hand}")
@@ -329,7 +339,10 @@ class RetryTopicsCheck:
         topic, partitions = wanted.topic, self._partitions(wanted.source)
         config = {"cleanup.policy": "delete", "retention.ms": str(wanted.retention_ms), **self._room(wanted.source)}
         settings = "".join(f" --config {name}={value}" for name, value in config.items())
-        command = f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{settings} --bootstrap-server …"
+        command = (
+            f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{settings}"
+            f" --bootstrap-server {self._admin.bootstrap}"
+        )
         by_hand = _by_hand(self._admin, topic, command)
         if not wanted.own.retry_topics.create_topics:
             self._problems.append(
@@ -358,14 +371,14 @@ class RetryTopicsCheck:
         if "compact" in config.get("cleanup.policy", "delete"):
             self._problems.append(
                 f"The retry topic {wanted.topic} is compacted, so that records with the same key would be lost there."
-                f" Change it: {alter} cleanup.policy=delete --bootstrap-server …"
+                f" Change it: {alter} cleanup.policy=delete --bootstrap-server {self._admin.bootstrap}"
             )
         retention_ms = config.get("retention.ms", "-1")
         if 0 <= int(retention_ms) <= wanted.delay_s * 1000:
             self._problems.append(
                 f"The retry topic {wanted.topic} deletes records after {retention_ms} ms, before they are due"
                 f" ({delay_text(wanted.delay_s)}). Change it: {alter} retention.ms={wanted.retention_ms}"
-                " --bootstrap-server …"
+                f" --bootstrap-server {self._admin.bootstrap}"
             )
         partitions = self._partitions(wanted.source)
         if found.partitions != partitions:

@@ -35,7 +35,7 @@ def with_share_groups(admin: KafkaAdmin, cluster: ClusterFacts, consumers: Seque
     problems: list[str] = []
     for own in queues:
         try:
-            found[own.name] = fitted(own, group_config(admin, own))
+            found[own.name] = fitted(own, group_config(admin, own), bootstrap=admin.bootstrap)
             log.warning("queue_is_experimental", consumer=own.name, group=own.group, why=PREVIEW)
         except StartError as error:
             problems.append(str(error))
@@ -71,8 +71,8 @@ def differences(own: ConsumerSettings, config: Mapping[str, str]) -> dict[str, s
     return {name: value for name, value in wanted.items() if config.get(name) != value}
 
 
-def fitted(own: ConsumerSettings, config: Mapping[str, str]) -> ConsumerSettings:
-    """The settings within the lock. Raises StartError."""
+def fitted(own: ConsumerSettings, config: Mapping[str, str], *, bootstrap: str) -> ConsumerSettings:
+    """The settings within the lock. Raises StartError; `bootstrap`: the addresses, for a command in its text."""
     if LOCK not in config:
         raise StartError(
             f"Consumer {own.name} has order queue, and the broker has no share groups (Kafka 4.2 or newer has them,"
@@ -85,7 +85,8 @@ def fitted(own: ConsumerSettings, config: Mapping[str, str]) -> ConsumerSettings
         now = ", ".join(f"{name} is {config.get(name)}" for name in different)
         raise StartError(
             f"The share group {own.group} is configured otherwise than the consumer {own.name}: {now}. Start with"
-            f" `keepfast run --configure`, or change it: {command} {pairs} --bootstrap-server …, or the settings."
+            f" `keepfast run --configure`, or change it: {command} {pairs} --bootstrap-server {bootstrap}, or the"
+            " settings."
         )
     lock_s, limit = int(config[LOCK]) / 1000, int(config.get(LIMIT, "5"))
     time_s = lock_s - MARGIN_S
