@@ -148,6 +148,8 @@ def test_a_partition_is_moved_with_a_plan_and_a_confirmation(kafka: KafkaBroker,
             f"{name}[0]: from 10 to 4 (the log has 0 to 10): 6 offsets are processed again.\n"
             "Dry run: nothing was changed.\n"
         )
+        not_planned = keepfast(*at, "4", "--dry-run", url=web.url)
+        assert (not_planned.exit_code, "KEEPFAST_CONTROL_TOKEN" in not_planned.output) == (2, True)
         asked = keepfast(*at, "4", url=web.url, token="t")
         assert (asked.exit_code, "--yes" in asked.output) == (2, True), "nobody can be asked"
         without = keepfast(*at, "4", "--yes", url=web.url)

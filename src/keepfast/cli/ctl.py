@@ -33,9 +33,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def ctl() -> None:
     """Inspect and control an app that runs on this host.
 
-    Commands that change something need KEEPFAST_CONTROL_TOKEN, set to the token that the app was started with. The app
-    is the one on HEALTH_CHECK_PORT (8080), or the one of --app or --url. A `keepfast dev` of this folder is found
-    without any of these.
+    Commands that change something, and seek --dry-run, whose plan the running consumer makes, need
+    KEEPFAST_CONTROL_TOKEN, set to the token that the app was started with. The app is the one on HEALTH_CHECK_PORT
+    (8080), or the one of --app or --url. A `keepfast dev` of this folder is found without any of these.
 
     \b
     Examples:
