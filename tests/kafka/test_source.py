@@ -233,6 +233,24 @@ def test_serve_never_exceeds_its_timeout_when_the_coordinator_is_frozen_and_the_
     assert (held.offset, held.metadata) == (3, "late")
 
 
+def test_inside_a_callback_an_offset_is_not_looked_up_by_time(kafka: KafkaBroker, topic: Topic, join: Join) -> None:
+    """A request that it may need there would abort the process."""
+    name, group = topic(partitions=2), new_group()
+    codes = list[str]()
+
+    def look(places: Places) -> None:
+        with pytest.raises(SourceError) as caught:
+            first.source.at_time(places[0], 4_000_000_000_000, 10.0)
+        codes.append(caught.value.code)
+
+    first = join(name, group)
+    first.during_revoke = look
+    drive([first], lambda: len(first.owned) == 2)
+    second = join(name, group)
+    drive([first, second], lambda: second.owned)
+    assert set(codes) == {"REBALANCING"}
+
+
 def test_several_commits_inside_one_revoke_are_each_answered_once(kafka: KafkaBroker, topic: Topic, join: Join) -> None:
     name, group = topic(partitions=2), new_group()
     first = join(name, group)

@@ -590,6 +590,13 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
+    def at_time(self, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
+        """See `OffsetQueries`. Inside a callback it may need a request that is impossible there: SourceError."""
+        if self._changing:
+            text = "Offsets cannot be found by time while the group rebalances."
+            raise SourceError(text, fault=Fault.REBALANCING, code="REBALANCING")
+        return super().at_time(place, at_ms, timeout_s)
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
         self._send(CommitRequest(tuple(positions)))
