@@ -238,6 +238,30 @@ def test_ctrl_c_says_how_to_go_on_and_nothing_is_sent_twice(place: Place) -> Non
     assert place.states() == {"replaying": 60}
 
 
+def test_a_resumed_run_leaves_out_and_names_what_another_run_has_sent_since(place: Place) -> None:
+    place.file(30)
+    with subprocess.Popen(
+        [*KEEPFAST, "dlq", "replay", place.dlq, "--all", "--yes", "--rate", "5/s"],
+        cwd=place.folder,
+        env=environment(**place.environ),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_until(partial(reached, place, 3), "some are sent")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    words = errors.split("To continue, without a duplicate: keepfast dlq ")[1].split()
+    left = place.states()["open"]
+    assert 0 < left < 30
+    place.run("replay", place.dlq, "--all", "--yes")
+    done = place.run(*words[:3], code=1)
+    assert f"Replayed {30 - left} records; all are confirmed." in done.stdout
+    assert f"{left} left out:" in done.stderr
+    assert "replaying since the run was planned" in done.stderr
+    assert sorted(int(message.value()) for message in place.sent(30)) == list(range(30))
+    assert f"The run {words[1]} is done." in place.run(*words[:3], code=2).stderr
+
+
 @pytest.mark.long
 def test_a_replay_whose_broker_restarts_goes_on_and_sends_each_record_once(tmp_path: Path) -> None:
     with KafkaBroker() as broker:
@@ -287,3 +311,13 @@ def test_records_whose_group_reports_nothing_count_as_processed_when_it_has_comm
     fact = RunFact(run="run-1", topic="t.dlq", by="me", at_ms=0, status="done", updated_ms=0, total=3, chunks=1, sent=3)
     assert dlq_replay._print_result(desk, fact, [], wait=True, json_=False) == 0
     assert "So far 2 processed, 0 failed again, 1 under way." in capsys.readouterr().out
+
+
+def test_what_another_run_got_through_does_not_count_as_failed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    index = SimpleNamespace(
+        succeeded=lambda _: 1, failed_again=lambda _: 2, results=lambda _: {CaseState.RESOLVED: 2, CaseState.OPEN: 1}
+    )
+    desk = cast(Any, SimpleNamespace(refresh=lambda: None, index=index))
+    fact = RunFact(run="run-1", topic="t.dlq", by="me", at_ms=0, status="done", updated_ms=0, total=3, chunks=1, sent=3)
+    assert dlq_replay._print_result(desk, fact, [], wait=True, json_=False) == 1
+    assert "So far 2 processed, 1 failed again, 0 under way." in capsys.readouterr().out

@@ -88,6 +88,44 @@ def test_a_replayed_record_reports_what_became_of_it(
         shop.desk.close()
 
 
+def test_a_run_that_its_canary_stopped_repeats_nothing_that_another_run_got_through(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NOTICED_S", "LETTERS_NOTICED_S"):  # the consumer knows the desk's topic from its start on
+        monkeypatch.setattr(desk, name, 0.0)
+    shop, effects = Shop(kafka, topic), list[int]()
+
+    def handle(order: dict[str, Any]) -> None:
+        if not shop.repaired:
+            raise Reject("not yet")
+        effects.append(order["n"])
+
+    app = App("scenario", kafka={"brokers": kafka.bootstrap}, desk={"topic": shop.desk_topic})
+    app.consumer(shop.source, dead_letter=shop.dlq, group=f"{shop.source}.group")(handle)
+    records = [NewRecord(json.dumps({"n": n}).encode(), b"k%d" % n, (), n % 2) for n in range(5)]
+    try:
+        with RunningApp(app) as running:
+            shop.client.produce(shop.source, records)
+            wait_until(lambda: shop.states() == {CaseState.OPEN: 5}, "all are dead")
+            fact = shop.desk.replayer(shop.desk.start(shop.desk.plan(CaseFilter(), ReplayPolicy(canary=1)))).execute()
+            assert (fact.status, fact.sent, fact.why.partition(";")[0]) == (
+                *("stopped", 1),
+                "1 of the first 1 records failed again",
+            )
+            shop.repaired = True
+            shop.desk.replayer(shop.desk.start(shop.desk.plan(CaseFilter(), ReplayPolicy()))).execute()
+            wait_until(lambda: shop.states() == {CaseState.RESOLVED: 5}, "outcomes are there")
+            resumed = shop.desk.replayer(shop.desk.resume(fact.run))
+            fact = resumed.execute()
+            assert (fact.status, fact.sent, fact.skipped) == ("done", 1, 4)
+            assert {text.partition(": ")[2] for text in resumed.errors} == {"resolved since the run was planned"}
+            shop.client.produce(shop.source, [NewRecord(b'{"n": 5}', b"k", (), partition) for partition in (0, 1)])
+            wait_until(lambda: running.loop.counts.processed >= 7 and effects.count(5) == 2, "what was sent is read")
+        assert sorted(effects) == [*range(5), 5, 5]
+    finally:
+        shop.desk.close()
+
+
 @pytest.mark.long
 def test_a_canary_goes_through_also_where_the_consumer_reports_nothing(kafka: TopicAdmin, topic: TopicFactory) -> None:
     shop = Shop(kafka, topic)

@@ -251,6 +251,7 @@ def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, j
     # Groups of other programs report nothing, and ours nothing before they have noticed the desk's topic.
     succeeded = max(desk.index.succeeded(fact.run), states.get(CaseState.RESOLVED, 0))
     waiting = states.get(CaseState.REPLAYING, 0)
+    failed = max(0, min(failed, sum(states.values()) - succeeded - waiting))  # without what another run got through
     if json_:
         click.echo(json.dumps(view.run_fields(fact, succeeded, failed)))
     elif fact.status == "done":
@@ -263,10 +264,12 @@ def _print_result(desk: Desk, fact: RunFact, errors: list[str], *, wait: bool, j
         click.echo(f"Reason: {clean_text(fact.why)}", err=True)
         if fact.status != "cancelled":
             click.echo(f"To continue, without a duplicate: {_resume_command(fact)}", err=True)
+    if fact.skipped:
+        click.echo(f"{fact.skipped:,} left out:", err=True)
     for text in errors:
         click.echo(f"  {clean_text(text)}", err=True)
     if fact.skipped > len(errors):
-        click.echo(f"  and {fact.skipped - len(errors):,} more that were left out", err=True)
+        click.echo(f"  and {fact.skipped - len(errors):,} more", err=True)
     if fact.status == "stopped" and "signal" in fact.why:
         return EXIT_STOPPED
     return 0 if fact.status == "done" and not fact.skipped and not (wait and failed) else EXIT_PARTIAL
@@ -419,7 +422,11 @@ def _run_options(command: Any) -> Any:
 def resume(
     run: str, topic: str | None, target: str | None, brokers: str | None, *, debug: bool, transform: str, wait: bool
 ) -> None:
-    """Continue a run that was stopped, paused or killed. What is sent is not sent again."""
+    """Continue a run that was stopped, paused or killed. What it has sent is not sent again.
+
+    Cases that were marked, resolved or sent by another run since it was planned are left out. A canary whose records
+    failed again is repeated with the next records.
+    """
     with report_errors(debug=debug), open_desk((topic or _topic_of(run, target, brokers),), target, brokers) as desk:
         known = desk.index.run(run)
         if known is not None and known.status == "paused":

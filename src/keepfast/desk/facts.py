@@ -116,7 +116,7 @@ class RunFact:
     chunks: int
     sent: int = 0
     skipped: int = 0
-    """Left out while it ran: marked meanwhile, or not there any more."""
+    """Left out while it ran: marked, resolved or sent by another run meanwhile, or not there any more."""
     why: str = ""
     selection: str = ""
     """The command-line words that select the same letters."""

@@ -12,6 +12,7 @@ from keepfast.core.records import Record, RecordPlace
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import (
     DEFAULT_REPLAY_LIMIT,
+    UNRESOLVED,
     Case,
     CaseHistory,
     CaseLetter,
@@ -136,11 +137,15 @@ class Index:
 
     def states(self, cases: Iterable[str]) -> dict[str, CaseState]:
         """Of those that are known."""
-        found: dict[str, CaseState] = {}
+        return {name: state for name, (state, _) in self.standings(cases).items()}
+
+    def standings(self, cases: Iterable[str]) -> dict[str, tuple[CaseState, int]]:
+        """State of those that are known, and how often they were sent."""
+        found: dict[str, tuple[CaseState, int]] = {}
         for some in batches(cases):
             marks = placeholders(some)
-            rows = self._rows(f"SELECT name, state FROM cases WHERE name IN ({marks})", *some)  # noqa: S608
-            found.update((name, _STATES[state]) for name, state in rows)
+            rows = self._rows(f"SELECT name, state, replays FROM cases WHERE name IN ({marks})", *some)  # noqa: S608
+            found.update((name, (_STATES[state], replays)) for name, state, replays in rows)
         return found
 
     def notes(self) -> dict[str, str]:
@@ -167,7 +172,26 @@ class Index:
 
     def failed_again(self, run: str) -> int:
         """How many records of a run have ended in a letter again."""
-        [[count]] = self._rows("SELECT count(DISTINCT case_id) FROM letters WHERE run = ?", run)
+        return len(self.failed_by(run))
+
+    def failed_by(self, run: str) -> set[str]:
+        """The cases whose record a run has sent and that failed again."""
+        rows = self._rows("SELECT DISTINCT c.name FROM letters l JOIN cases c ON c.id = l.case_id WHERE l.run = ?", run)
+        return {name for (name,) in rows}
+
+    def decided(self, run: str) -> int:
+        """Of how many cases that a run has sent it is known what became: processed, failed again, marked, or resolved
+        by another run.
+        """
+        undecided = [_STATES.index(state) for state in UNRESOLVED]
+        [[count]] = self._rows(
+            "SELECT count(*) FROM sends s JOIN cases c ON c.id = s.case_id WHERE s.run = ?"  # noqa: S608
+            f" AND (s.passed OR c.state NOT IN ({placeholders(undecided)})"
+            " OR EXISTS (SELECT 1 FROM outcomes o WHERE o.case_id = s.case_id AND o.run = s.run)"
+            " OR EXISTS (SELECT 1 FROM letters l WHERE l.case_id = s.case_id AND l.run = s.run))",
+            run,
+            *undecided,
+        )
         return int(count)
 
     def succeeded(self, run: str) -> int:

@@ -223,6 +223,18 @@ class Planner:
         return ""
 
 
+def settled_since(state: CaseState, replays: int, n: int, policy: ReplayPolicy) -> str:
+    """Why a case that was planned as its n-th replay is not sent any more; empty: it is sent. With `again`, what other
+    runs had sent before the plan does not matter, but what they have sent since does.
+    """
+    elsewhere = replays >= n
+    if state in MARKED or (state is not CaseState.OPEN and (elsewhere or not policy.again)):
+        return f"{state.replace('-', ' ')} since the run was planned"
+    if elsewhere and replays >= policy.limit:
+        return f"replayed {replays} times already"
+    return ""
+
+
 def destination(case: Case, policy: ReplayPolicy) -> str:
     if policy.to_group:
         return replay_topic(case.topic, case.group)

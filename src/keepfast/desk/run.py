@@ -22,7 +22,7 @@ from keepfast.deadletters.reading import read
 from keepfast.desk.cases import CaseState
 from keepfast.desk.facts import Fact, PlanItem, RunFact, RunStatus, Sent, fact_record
 from keepfast.desk.index import Index
-from keepfast.desk.plan import MARKED, ReplayPolicy
+from keepfast.desk.plan import ReplayPolicy, settled_since
 from keepfast.telemetry.clean import clean_error
 
 BATCH: Final = 500
@@ -117,6 +117,10 @@ class ReplayRun:
         self._written_at = float("-inf")
         self._canary_left = self._policy.canary
         self._canary_pending = bool(self._policy.canary)
+        self._failed_before = 0
+        self._cases = 0
+        """Cases that were sent: the index knows of them a little later."""
+        self._before = (0, 0)
         self._not_before = not_before
         if self._policy.transform and transform is None:
             raise ConfigError(f"This run needs its transform: --transform {self._policy.transform}.")
@@ -161,39 +165,55 @@ class ReplayRun:
         items = self._desk.index.plan(self.fact.run)
         if len(items) < self.fact.total:
             raise _Stopped("stopped", "its plan is not complete in the desk's topic; plan again")
-        done = sum(all(case in sent for case, _ in item.cases) for item in items)
-        self.fact = replace(self.fact, sent=done)
-        self._canary_left = max(0, self._policy.canary - done)
-        return [item for item in items if not all(case in sent for case, _ in item.cases)]
+        failed = self._desk.index.failed_by(self.fact.run)
+        done = [item for item in items if any(case in sent for case, _ in item.cases)]
+        self.fact = replace(self.fact, sent=len(done), skipped=0)
+        self._cases = len(sent)
+        # Who resumes a run knows what has failed until then: that does not stop it again, nor count for its canary.
+        self._before = self._results()
+        self._failed_before = sum(any(case in failed for case, _ in item.cases) for item in done)
+        canary = len(done) - self._failed_before
+        self._canary_left = max(0, self._policy.canary - canary)
+        self._canary_pending = bool(self._policy.canary) and canary <= self._policy.canary
+        return [item for item in items if not any(case in sent for case, _ in item.cases)]
 
     def _send_all(self, items: Sequence[PlanItem]) -> None:
         at, next_at = 0, time.monotonic()
         while at < len(items):
             self._obey()
-            size = self._size()
-            some = items[at : at + size]
-            self._send(self._unmarked(some))
-            at += len(some)
             if self._canary_pending and not self._canary_left:
                 self._await_canary()
-            self._judge()
-            next_at = self._wait_for_rate(next_at, len(some))
+            size = self._size()
+            some = items[at : at + size]
+            sent = self._unresolved(some)
+            self._send(sent)
+            at += len(some)
+            if at < len(items):
+                self._judge()
+            next_at = self._wait_for_rate(next_at, len(sent))
 
     def _size(self) -> int:
         rate = self._policy.rate_per_s
         size = BATCH if rate is None else max(1, min(BATCH, round(rate * STEP_S)))
         return min(size, self._canary_left) if self._canary_left else size
 
-    def _unmarked(self, items: Sequence[PlanItem]) -> list[PlanItem]:
-        """Without the cases that were marked since the run was planned."""
-        states = self._desk.index.states(case for item in items for case, _ in item.cases)
+    def _unresolved(self, items: Sequence[PlanItem]) -> list[PlanItem]:
+        """Without the cases that were marked, or sent by another run, since this one was planned."""
+        standings = self._desk.index.standings(case for item in items for case, _ in item.cases)
         left = []
         for item in items:
-            cases = tuple(pair for pair in item.cases if states.get(pair[0], CaseState.OPEN) not in MARKED)
+            cases, problems = [], set()
+            for case, n in item.cases:
+                state, replays = standings.get(case, (CaseState.OPEN, 0))
+                problem = settled_since(state, replays, n, self._policy)
+                if problem:
+                    problems.add(problem)
+                else:
+                    cases.append((case, max(n, replays + 1)))
             if cases:
-                left.append(replace(item, cases=cases))
+                left.append(replace(item, cases=tuple(cases)))
             else:
-                self._skip("marked since it was planned", item)
+                self._skip("; ".join(sorted(problems)), item)
         return left
 
     # -- sending
@@ -256,6 +276,7 @@ class ReplayRun:
             self._abort()
             raise failed
         self._sink.commit()
+        self._cases += sum(len(item.cases) for item, _ in pairs)
         self._report()
         return set()
 
@@ -378,37 +399,31 @@ class ReplayRun:
 
     def _await_canary(self) -> None:
         """Wait until each record of the canary is processed. Raises _Stopped if one failed again."""
-        deadline, wanted = time.monotonic() + CANARY_TIMEOUT_S, self.fact.sent
+        deadline, wanted = time.monotonic() + CANARY_TIMEOUT_S, self.fact.sent - self._failed_before
+        which = f"the {'next' if self._failed_before else 'first'} {wanted} records"
         self._canary_pending = False
         while True:
             self._obey()
-            succeeded, failed = self._canary_results()
+            self._desk.infer_outcomes()  # some groups report nothing, and ours nothing before they know the topic
+            undecided = self._cases - self._desk.index.decided(self.fact.run)
+            succeeded, failed = self._new_results()  # after that: other threads read what is new into the index, too
             if failed:
-                why = f"{failed} of the first {wanted} records failed again"
+                why = f"{failed} of {which} failed again"
                 raise _Stopped("stopped", f"{why}; see `keepfast dlq list {self.fact.topic} --run {self.fact.run}`")
-            if succeeded >= wanted:
+            if undecided <= 0:
                 return
             if time.monotonic() > deadline:
-                why = f"only {succeeded} of the first {wanted} records were processed within {CANARY_TIMEOUT_S:g} s"
+                why = f"only {max(0, wanted - undecided)} of {which} were processed within {CANARY_TIMEOUT_S:g} s"
                 raise _Stopped("stopped", f"{why}; does the group run?")
             self._progress(RunProgress(self.fact, succeeded, failed, "canary"))
             self._pause(POLL_S)
-
-    def _canary_results(self) -> tuple[int, int]:
-        """Succeeded are also records that their group has committed past without a letter: groups of other programs
-        report nothing, and ours nothing before they have noticed the desk's topic.
-        """
-        self._desk.infer_outcomes()
-        succeeded, failed = self._results()
-        passed = self._desk.index.results(self.fact.run).get(CaseState.RESOLVED, 0)
-        return max(succeeded, passed), failed
 
     def _judge(self) -> None:
         """Raises _Stopped if too many fail again."""
         percent = self._policy.stop_if_failing
         if percent is None:
             return
-        succeeded, failed = self._results()
+        succeeded, failed = self._new_results()
         through = succeeded + failed
         if through >= ENOUGH and failed * 100 > percent * through:
             raise _Stopped("stopped", f"{failed} of {through} processed records failed again, more than {percent:g} %")
@@ -416,6 +431,11 @@ class ReplayRun:
     def _results(self) -> tuple[int, int]:
         index, run = self._desk.index, self.fact.run
         return index.succeeded(run), index.failed_again(run)
+
+    def _new_results(self) -> tuple[int, int]:
+        """Those since the run was started or resumed."""
+        succeeded, failed = self._results()
+        return succeeded - self._before[0], failed - self._before[1]
 
     # -- reporting
 
