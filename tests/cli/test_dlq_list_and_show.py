@@ -15,7 +15,7 @@ from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.cli.letters_filed import file_letters
-from tests.support.broker_client import Client
+from tests.support.broker_client import Client, NewRecord
 from tests.support.command import KEEPFAST, environment, keepfast
 from tests.support.letters import letter
 
@@ -124,6 +124,19 @@ def test_a_letter_is_shown_masked_and_revealed_if_asked_for_and_escaped(filed: F
     assert b64decode(fields["value"]) == json.dumps({"card": SECRET, "amount": 5}).encode()
     audited = [json.loads(line)["action"] for line in filed.run("audit", filed.dlq, "--json").stdout.splitlines()]
     assert audited == ["reveal", "reveal"]
+
+
+def test_causes_of_a_topic_without_letters_say_so_and_suggest_no_broken_command(
+    kafka: TopicAdmin, filed: Filed
+) -> None:
+    Client(kafka).produce(filed.source, [NewRecord(b"%d" % number) for number in range(3)])
+    for more in ((), ("--json",)):
+        done = filed.run("causes", filed.source, *more)
+        warning = f"The format of 3 records of {filed.source} is unknown. Check that this is a dead-letter topic."
+        assert (done.returncode, warning in done.stderr) == (0, True), done.stderr
+        assert "--cause" not in done.stderr
+    assert f"keepfast dlq show {filed.source} " in filed.run("causes", filed.source).stderr
+    assert "Check that" not in filed.run("causes", filed.dlq).stderr
 
 
 def test_what_a_newcomer_gets_wrong_is_one_sentence(filed: Filed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from keepfast.core.errors import KeepfastError
 from keepfast.core.records import SPOOL_PARTITION, RecordPlace
 from keepfast.desk import Desk, StoredLetter
 from keepfast.desk.case_filter import Offsets
+from keepfast.desk.causes import Cause
 
 CASES_SHOWN = 100
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
@@ -64,6 +66,7 @@ def causes(
     where = filter_of(filters)
     with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         found, summary = desk.causes(where), desk.summary(where)
+        _warn_of_no_letters(found)
         if as_json:
             states = {str(state): count for state, count in summary.counts.items()}
             fields = {"topics": list(desk.options.topics), "unresolved": summary.unresolved, "states": states}
@@ -79,11 +82,22 @@ def causes(
         first = found[0]
         sample = f"{first.sample.topic} {first.sample.name}"
         click.echo(f"\nA letter of the first cause: keepfast dlq show {sample}{reach_options()}", err=True)
-        if first.unresolved:
+        if first.unresolved and first.fingerprint:
             command = (
                 f"keepfast dlq replay {first.sample.topic} --cause {first.fingerprint[:6]} --dry-run{reach_options()}"
             )
             click.echo(f"Its replay, as a dry run:    {command}", err=True)
+
+
+def _warn_of_no_letters(found: list[Cause]) -> None:
+    """The topic may have been given by mistake: that of the records, for instance."""
+    others: Counter[str] = Counter()
+    for cause in found:
+        if not cause.is_of_letters:
+            others.update(cause.dlqs)
+    for topic, count in others.items():
+        records = "1 record" if count == 1 else f"{count:,} records"
+        click.echo(f"The format of {records} of {topic} is unknown. Check that this is a dead-letter topic.", err=True)
 
 
 @dlq.command(name="list", short_help="List cases, one line each.")

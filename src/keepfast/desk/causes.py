@@ -13,6 +13,8 @@ from keepfast.desk.cases import UNRESOLVED, CaseState
 from keepfast.desk.masking import field_name, masked_text
 
 HOURS: Final = 24
+NO_LETTER: Final = "(no letter)"
+"""In place of the error type: the record has no known format of letters."""
 STILL_MS: Final = 15 * 60_000
 """A cause whose last letter is younger still happens."""
 
@@ -71,6 +73,11 @@ class Cause:
         return sum(self.counts.values())
 
     @property
+    def is_of_letters(self) -> bool:
+        """False: these are records without a known format of letters; their topic may be no dead-letter topic."""
+        return self.error_type != NO_LETTER
+
+    @property
     def unresolved(self) -> int:
         return sum(self.counts.get(state, 0) for state in UNRESOLVED)
 
@@ -92,7 +99,7 @@ class Diagnosis:
 
     @classmethod
     def of(cls, letter: Letter) -> Diagnosis:
-        kind = letter.error_type or ("(no letter)" if letter.format == "unknown" else "(not given)")
+        kind = letter.error_type or (NO_LETTER if letter.format == "unknown" else "(not given)")
         return cls(
             letter.fingerprint,
             kind,
