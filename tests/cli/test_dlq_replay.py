@@ -175,6 +175,35 @@ def test_a_transform_changes_what_is_sent_and_shows_the_difference(place: Place)
     assert sorted(message.value() for message in place.sent(3)) == [b'{"twice": %d}' % n for n in (0, 2, 4)]
 
 
+FAILING = """
+def repair(record):
+    if record.value == b"%d":
+        raise ValueError("no JSON")
+    return record
+"""
+
+
+def test_a_transform_that_fails_names_the_letter_and_the_run_goes_on_when_it_is_corrected(place: Place) -> None:
+    place.file(8)
+    words = ["replay", place.dlq, "--all", "--yes", "--transform", "repair:repair"]
+    (place.folder / "repair.py").write_text(FAILING % 2)
+    for more in ((), ("--dry-run",)):
+        refused = place.run(*words, *more, code=2)
+        text = f"The transform failed at {place.dlq} 0:1: ValueError: no JSON (repair.py:4). Correct it, or"
+        assert text in refused.stderr, refused.stderr
+        assert "Nothing was sent." in refused.stderr
+    assert place.states() == {"open": 8}
+    assert "There were no replays" in place.run("runs", place.dlq).stdout
+    (place.folder / "repair.py").write_text(FAILING % 7)
+    stopped = place.run(*words, code=1)
+    assert "Stopped: 0 of 8 records are sent." in stopped.stderr
+    assert f"Reason: The transform failed at {place.dlq} 1:3: ValueError: no JSON (repair.py:4)." in stopped.stderr
+    assert place.states() == {"open": 8}
+    (place.folder / "repair.py").write_text(FAILING % 99)
+    place.run(*stopped.stderr.split("To continue, without a duplicate: keepfast dlq ")[1].split()[:3])
+    assert sorted(int(message.value()) for message in place.sent(8)) == list(range(8))
+
+
 def test_one_record_is_edited_and_sent(place: Place) -> None:
     place.file(2)
     (place.folder / "value").write_bytes(b"repaired")

@@ -408,6 +408,13 @@ def test_a_signal_that_comes_while_the_rate_is_waited_for_is_heard() -> None:
     assert len(bench.sent) == 1
 
 
+def test_a_transform_that_returns_no_record_stops_the_run() -> None:
+    bench = Bench([letter(offset=n) for n in range(2)], ReplayPolicy(transform="repair:value_of"))
+    fact = bench.run(transform=lambda record: record.value).execute()
+    assert (fact.status, fact.sent, bench.sent) == ("stopped", 0, [])
+    assert fact.why.startswith(f"The transform failed at {DLQ} 0:0: it returned bytes instead of Record or None.")
+
+
 def test_to_the_group_a_record_looks_as_if_it_came_back_from_a_retry_topic() -> None:
     bench = Bench([letter(offset=41, headers=HEADERS, group="g")], ReplayPolicy(to="group"))
     bench.run().execute()

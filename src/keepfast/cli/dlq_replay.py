@@ -27,7 +27,7 @@ from keepfast.desk import CaseFilter, CaseState, Desk, ReplayPlan, ReplayPolicy,
 from keepfast.desk.case_filter import Offsets
 from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT
 from keepfast.desk.changes import changed_lines
-from keepfast.desk.run import record_of
+from keepfast.desk.run import TransformError, record_of
 from keepfast.telemetry.clean import clean_text, escaped
 
 EXIT_PARTIAL, EXIT_STOPPED = 1, 130
@@ -349,7 +349,12 @@ def load_transform(name: str) -> Transform:
 
 
 def _print_changes(desk: Desk, plan: ReplayPlan, transform: Transform, *, reveal: bool) -> None:
-    for before, after in desk.preview(plan, transform):
+    try:
+        changes = desk.preview(plan, transform)
+    except TransformError:
+        click.echo("Nothing was sent.", err=True)
+        raise
+    for before, after in changes:
         click.echo(f"--- {before.topic} {before.partition}:{before.offset}")
         for line in changed_lines(before, after, reveal=reveal):
             click.echo(f"  {escaped(line, 500)}")

@@ -43,7 +43,7 @@ from keepfast.desk.index_writer import IndexWriter
 from keepfast.desk.letters import StoredLetter
 from keepfast.desk.plan import Planner, ReplayPlan, ReplayPolicy, later_records, other_readers
 from keepfast.desk.reader import DeskReader
-from keepfast.desk.run import ReplayRun, RunProgress, Transform, is_alive, record_of
+from keepfast.desk.run import ReplayRun, RunProgress, Transform, is_alive, record_of, transformed
 from keepfast.desk.spooled import DeskSpool
 from keepfast.kafka.config import Connection
 from keepfast.kafka.transactional_sink import TransactionalSink, transaction_properties
@@ -353,13 +353,16 @@ class Desk:
         )
 
     def preview(self, plan: ReplayPlan, transform: Transform, count: int = 3) -> list[tuple[Record, Record | None]]:
-        """The first records of a plan, each as it was and as the transform makes it; None: left out."""
+        """The first records of a plan, each as it was and as the transform makes it; None: left out. Raises
+        TransformError.
+        """
         shown = []
         for item in plan.items[:count]:
-            stored = self.letter(RecordPlace(plan.dlq, item.partition, item.offset))
+            place = RecordPlace(plan.dlq, item.partition, item.offset)
+            stored = self.letter(place)
             if stored is not None:
                 record = record_of(stored.letter)
-                shown.append((record, transform(record)))
+                shown.append((record, transformed(transform, record, place)))
         return shown
 
     def start(self, plan: ReplayPlan, *, why: str = "") -> RunFact:

@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
+from traceback import extract_tb
 from typing import Final, Literal, Protocol
 
 from keepfast.core.errors import ConfigError, Fault, SinkError
-from keepfast.core.records import Outgoing, Receipt, Record
+from keepfast.core.records import Outgoing, Receipt, Record, RecordPlace
 from keepfast.core.replays import ReplayMark, replay_topic
 from keepfast.core.retry_topics import Past, RetryOrigin, encode
 from keepfast.deadletters import ours
@@ -44,6 +46,29 @@ Transform = Callable[[Record], Record | None]
 """From the record as it was to the record to send; None leaves it out. Topic, partition and offset are the original's
 and are not changed by it.
 """
+
+
+class TransformError(ConfigError):
+    """A transform has raised an exception, or returned neither a record nor None."""
+
+    def __init__(self, place: RecordPlace, problem: str) -> None:
+        super().__init__(
+            f"The transform failed at {place.topic} {place.name}: {problem}. Correct it, or let it return None for this"
+            " letter, which leaves it out."
+        )
+
+
+def transformed(transform: Transform, record: Record, place: RecordPlace) -> Record | None:
+    """What the transform makes of the record of the letter at `place`. Raises TransformError."""
+    try:
+        changed = transform(record)
+    except Exception as error:
+        frames = extract_tb(error.__traceback__)[1:2]  # the transform itself, behind the call here
+        where = "".join(f" ({PurePath(frame.filename).name}:{frame.lineno})" for frame in frames)
+        raise TransformError(place, f"{clean_error(error)}{where}") from error
+    if changed is not None and not isinstance(changed, Record):
+        raise TransformError(place, f"it returned {type(changed).__name__} instead of Record or None")
+    return changed
 
 
 class RunSink(Protocol):
@@ -289,7 +314,7 @@ class ReplayRun:
             return None
         letter = read(record)
         marks = [ReplayMark(case, self.fact.run, n) for case, n in item.cases]
-        changed = self._changed(letter)
+        changed = self._changed(letter, RecordPlace(self.fact.topic, item.partition, item.offset))
         if changed is None:
             self._skip("left out by the transform", item)
             return None
@@ -307,16 +332,15 @@ class ReplayRun:
             timestamp_ms=letter.timestamp_ms if policy.keep_timestamp else None,
         )
 
-    def _changed(self, letter: Letter) -> Record | None:
+    def _changed(self, letter: Letter, place: RecordPlace) -> Record | None:
         """The record as it is sent: the original, or what the transform makes of it."""
         record = record_of(letter)
         if self._transform is None:
             return record
         try:
-            changed = self._transform(record)
-        except Exception as error:
-            where = f"{record.topic} {record.partition}:{record.offset}"
-            raise _Stopped("stopped", f"the transform fails at {where}: {clean_error(error)}") from error
+            changed = transformed(self._transform, record, place)
+        except TransformError as error:
+            raise _Stopped("stopped", str(error)) from error
         return None if changed is None else replace(changed, headers=ours.originals(changed.headers))
 
     def _to_group(self, letter: Letter, changed: Letter, headers: Sequence[tuple[str, bytes | None]]) -> Outgoing:

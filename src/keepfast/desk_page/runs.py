@@ -18,7 +18,6 @@ from keepfast.desk.facts import OrderKind, RunFact
 from keepfast.desk.plan import ReplayPlan, ReplayPolicy
 from keepfast.desk.run import ReplayRun, Transform, record_of
 from keepfast.desk_page.replays import NamedCount, PlanRequest, PlanView, RecordChange, RunView, TopicReaders, Via
-from keepfast.telemetry.clean import clean_error
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.desk_page")
@@ -82,15 +81,10 @@ class DeskReplays:
         return replace(_view(name, plans, policy), changes=self._changes(plans, asked.transform))
 
     def _changes(self, plans: Sequence[ReplayPlan], name: str) -> tuple[RecordChange, ...]:
-        """What the transform does to the first records. Raises ConfigError if it fails at one."""
+        """What the transform does to the first records. Raises TransformError if it fails at one."""
         if not name:
             return ()
-        try:
-            found = [pair for plan in plans for pair in self._desk.preview(plan, self._transforms[name])]
-        except KeepfastError:
-            raise
-        except Exception as error:  # the user's function
-            raise ConfigError(f"The transform {name} fails: {clean_error(error)}.") from error
+        found = [pair for plan in plans for pair in self._desk.preview(plan, self._transforms[name])]
         return tuple(
             RecordChange(
                 f"{before.topic} {before.partition}:{before.offset}", tuple(changed_lines(before, after, reveal=False))
