@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 
 from keepfast import Context
 from keepfast.cli import main
+from keepfast.cli.control_client import ControlClient
 from keepfast.cli.live_view import detail_of, view_of
 from keepfast.telemetry.state import (
     AppState,
@@ -29,6 +30,7 @@ from keepfast.telemetry.state import (
     LaneState,
     PartitionState,
     QueueState,
+    SeekResult,
     StuckHandler,
 )
 from keepfast.testing import KafkaBroker
@@ -175,6 +177,23 @@ def test_a_partition_is_moved_with_a_plan_and_a_confirmation(kafka: KafkaBroker,
         assert shown[6:9] == [name, "0", "10"]
         assert keepfast("ctl", "lag", "charge", url=web.url).stdout.splitlines()[-1] == "Lag: 0"
         assert json.loads(keepfast("ctl", "lag", "charge", "--json", url=web.url).stdout)["lag"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ctl", "dead-letter", "charge", "orders.payment.v1", "3", "1200"),
+        ("ctl", "seek", "charge", "orders.payment.v1", "3", "--to", "4"),
+    ],
+)
+def test_without_a_terminal_only_options_that_a_command_has_are_recommended(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SeekResult(topic="t", partition=3, position=9, to=4, first=0, end=9, repeats=5, skips=0)
+    monkeypatch.setattr(ControlClient, "seek", lambda *_, **__: plan)
+    done = keepfast(*words)
+    assert (done.exit_code, "confirm with --yes" in done.output) == (2, True), done.output
+    assert ("--dry-run" in done.output) == ("--dry-run" in keepfast(*words[:2], "--help").output)
 
 
 @pytest.mark.parametrize("command", [("ctl", "state"), ("top",)])

@@ -70,12 +70,19 @@ def table(
 def confirmed(question: str) -> bool:
     """Ask for confirmation. Raises UsageError without a terminal."""
     if not sys.stdin.isatty():
-        raise click.UsageError("Standard input is not a terminal: confirm with --yes, or use --dry-run.")
+        other = ", or use --dry-run" if _has_option("--dry-run") else ""
+        raise click.UsageError(f"Standard input is not a terminal: confirm with --yes{other}.")
     try:
         return click.confirm(question)
     except click.Abort:
         click.echo(err=True)
         return False
+
+
+def _has_option(name: str) -> bool:
+    """Whether the command that runs has this option."""
+    context = click.get_current_context(silent=True)
+    return context is not None and any(name in param.opts for param in context.command.params)
 
 
 class Drawing:
