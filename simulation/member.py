@@ -316,7 +316,7 @@ class Member:
                 for topic in (*topics, *(tiers.topics if tiers else ()))
                 if not named
             },
-            needs_topic_ids=setup.inbox,
+            has_inbox=setup.inbox,
             partition_counts={topic: world.broker.partitions(topic) or 0 for topic in topics},
             tiers=tiers,
             handler="handler",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from keepfast import Context
 from keepfast.cli import main
 from keepfast.cli.control_client import ControlClient
 from keepfast.cli.live_view import detail_of, view_of
+from keepfast.inbox.sqlite import SqliteInbox
 from keepfast.telemetry.state import (
     AppState,
     ConsumerCounts,
@@ -177,6 +180,33 @@ def test_a_partition_is_moved_with_a_plan_and_a_confirmation(kafka: KafkaBroker,
         assert shown[6:9] == [name, "0", "10"]
         assert keepfast("ctl", "lag", "charge", url=web.url).stdout.splitlines()[-1] == "Lag: 0"
         assert json.loads(keepfast("ctl", "lag", "charge", "--json", url=web.url).stdout)["lag"] == 0
+
+
+def test_a_seek_of_a_consumer_with_an_inbox_says_that_it_skips_and_how_to_process_records_again(
+    kafka: KafkaBroker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    inbox = SqliteInbox(tmp_path / "effects.sqlite")
+    app, name = app_for(kafka), topic(partitions=1)
+
+    @app.consumer(name, order="partition", inbox=inbox)
+    def charge(value: bytes, tx: sqlite3.Connection) -> None: ...
+
+    with RunningApp(app) as running, web_of(running, token="t") as web:
+        running.wait_assigned(1)
+        Client(kafka).produce(name, numbered(10))
+        wait_until(lambda: running.loop.counts.processed == 10, "all are processed")
+        at = ("ctl", "seek", "charge", name, "0", "--to")
+        plan = keepfast(*at, "4", "--dry-run", url=web.url, token="t")
+        again = f"keepfast replay-from MODULE:APP charge --topic {name} --offsets 0:4-9 --reprocess"
+        assert plan.stdout == (
+            f"{name}[0]: from 10 to 4 (the log has 0 to 10): 6 offsets are read again.\n"
+            f"Its inbox skips the records that it has processed. To process them again, without a seek: {again}\n"
+            "Dry run: nothing was changed.\n"
+        )
+        done = json.loads(keepfast(*at, "4", "--yes", "--json", url=web.url, token="t").stdout)
+        assert (done["repeats"], done["inbox"]) == (6, True)
+        wait_until(lambda: running.loop.counts.skipped == 6, "the inbox skips them")
+        assert running.loop.counts.processed == 10
 
 
 @pytest.mark.parametrize(

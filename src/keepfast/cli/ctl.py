@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never
@@ -177,7 +178,8 @@ def seek(
 
     Records in flight finish first. Then the partition is read from there, and the offset is committed at once. With
     several processes, the one that has the partition does it. Retry topics are topics of their own: records that wait
-    there stay. For a stopped group: keepfast offsets reset.
+    there stay. A consumer with an inbox skips what it has processed: `keepfast replay-from … --reprocess` does not. For
+    a stopped group: keepfast offsets reset.
 
     \b
     Examples:
@@ -191,6 +193,8 @@ def seek(
         plan = control.seek(consumer, topic, partition, to, plan=True)
         if not as_json:
             click.echo(_seek_plan(plan))
+            if plan.inbox and plan.repeats:
+                click.echo(_inbox_note(consumer, plan, options["target"]))
         if dry_run:
             _print(plan, "Dry run: nothing was changed.", as_json=as_json)
             return
@@ -227,12 +231,25 @@ def _seek_target(control: ControlClient, consumer: str, topic: str, partition: i
 
 
 def _seek_plan(plan: SeekResult) -> str:
-    what = [f"{plan.repeats:,} offsets are processed again"] if plan.repeats else []
+    what = [f"{plan.repeats:,} offsets are {'read' if plan.inbox else 'processed'} again"] if plan.repeats else []
     if plan.skips:
         what.append(click.style(f"{plan.skips:,} are skipped and never processed", fg="red"))
     place = f"{clean_text(plan.topic)}[{plan.partition}]"
     edges = f"the log has {plan.first:,} to {plan.end:,}"
     return f"{place}: from {plan.position:,} to {plan.to:,} ({edges}): {', '.join(what) or 'nothing changes'}."
+
+
+def _inbox_note(consumer: str, plan: SeekResult, target: str | None) -> str:
+    from keepfast.desk.case_filter import Offsets
+
+    text = "Its inbox skips the records that it has processed."
+    if plan.to >= plan.position:
+        return text
+    words = [
+        *("keepfast", "replay-from", target or "MODULE:APP", consumer.partition("@")[0], "--topic", plan.topic),
+        *("--offsets", str(Offsets(plan.partition, plan.to, plan.position)), "--reprocess"),
+    ]
+    return f"{text} To process them again, without a seek: {clean_text(shlex.join(words), 1_000)}"
 
 
 def _show_positions(

@@ -84,9 +84,9 @@ class Plan:
     """For what letters say about errors."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Source topic → its id, where the broker supports it."""
-    needs_topic_ids: bool = False
+    has_inbox: bool = False
     """Its inbox knows records by the ids of their topics: where a missing id can be asked for, a partition waits for
-    it.
+    it. A record that is read again is skipped if the inbox knows it.
     """
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """Source topic → how many partitions it had when the process started."""

@@ -349,7 +349,7 @@ class Assignment:
             commits = self._source.committed([*places, *self._siblings(places)], timeout_s)
             found = {commit.place: commit for commit in commits if commit.offset is not None}
             belongs = {place: self._belongs(commit, now) for place, commit in found.items()}
-            if self._plan.needs_topic_ids:
+            if self._plan.has_inbox:
                 belongs |= {place: None for place in places if self._identities.lacks(place.topic, now)}
             starts = {place: self._start(place, found, belongs) for place in places if not belongs.get(place)}
             known = {place: start for place, start in starts.items() if start is not None}

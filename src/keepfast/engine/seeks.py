@@ -61,7 +61,7 @@ class Seeks:
         if isinstance(found, Problem):
             return found
         partition, offset, edges = found
-        return _seek_result(partition, offset, edges)
+        return self._result(partition, offset, edges)
 
     def begin(self, place: TopicPartition, to: SeekTarget, answer: SeekAnswer, now: float) -> None:
         """Start a seek. Blocks as `plan` does."""
@@ -138,9 +138,12 @@ class Seeks:
             case int():
                 return to
 
+    def _result(self, partition: Partition, to: int, edges: tuple[int, int], *, done: bool = False) -> SeekResult:
+        return _seek_result(partition, to, edges, done=done, inbox=self._parts.plan.has_inbox)
+
     def _move(self, place: TopicPartition, seek: _Seek) -> None:
         parts, old = self._parts, seek.partition
-        state = _seek_result(old, seek.to, seek.edges, done=True)
+        state = self._result(old, seek.to, seek.edges, done=True)
         try:
             partition = parts.assignment.begin_at(old, seek.to, parts.handover)
         except SourceError as error:
@@ -175,7 +178,7 @@ def _is_committed(partition: Partition) -> bool:
     return partition.committed[0] != BEGINNING
 
 
-def _seek_result(partition: Partition, to: int, edges: tuple[int, int], *, done: bool = False) -> SeekResult:
+def _seek_result(partition: Partition, to: int, edges: tuple[int, int], *, done: bool, inbox: bool) -> SeekResult:
     """What a seek to this offset repeats and skips. Finished records above the position are repeated, too, from `to`
     on: the new epoch begins without a completion map.
     """
@@ -196,4 +199,5 @@ def _seek_result(partition: Partition, to: int, edges: tuple[int, int], *, done:
         end=edges[1],
         done=done,
         committed=done,
+        inbox=inbox,
     )

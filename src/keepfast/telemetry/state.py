@@ -374,7 +374,8 @@ class SeekResult(StateStruct, frozen=True, kw_only=True):
     """What a seek does, or did (`done`). Offsets are counted: where some hold no record, fewer records are concerned.
 
     `position` is the offset up to which everything is finished, `first` and `end` are the edges of the log.
-    `committed`: whether the broker has confirmed the new position; until then a crash would undo the seek.
+    `committed`: whether the broker has confirmed the new position; until then a crash would undo the seek. `inbox`: the
+    consumer has one, which skips those of the repeated records that it has processed.
     """
 
     topic: str
@@ -387,6 +388,7 @@ class SeekResult(StateStruct, frozen=True, kw_only=True):
     end: int = 0
     done: bool = False
     committed: bool = False
+    inbox: bool = False
 
 
 class Problem(StateStruct, frozen=True, kw_only=True):

@@ -110,7 +110,7 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         letter_group=spec.letter_group or own.group,
         masking=settings.masking.rules,
         topic_ids=cluster.topic_ids,
-        needs_topic_ids=own.inbox_days is not None,
+        has_inbox=own.inbox_days is not None,
         partition_counts=cluster.partition_counts,
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
         tiers=cluster.tiers.get(own.name) or Tiers(group=own.group, delays_s=own.retry_topics.delays_s),
