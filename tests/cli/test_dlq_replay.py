@@ -105,6 +105,23 @@ def test_only_what_was_chosen_is_sent(place: Place) -> None:
     assert (entry["action"], entry["count"], entry["why"]) == ("replay", 6, "fixed in 1.2.4")
 
 
+@pytest.mark.parametrize("command", ["replay", "discard", "archive"])
+def test_a_cause_that_does_not_exist_is_a_usage_error_that_names_those_that_do(place: Place, command: str) -> None:
+    more = ("-o", "old.jsonl.gz") if command == "archive" else ()
+    if command == "replay":
+        empty = place.run(command, place.dlq, "--cause", "zzz", "--yes").stdout
+        assert f"Nothing to replay.\n{place.dlq} has no letters." in empty
+    place.file(2, error_type="TimeoutError", fingerprint="aaaa00000000")
+    place.file(1, error_type="KeyError", fingerprint="bbbb00000000", group="other")
+    done = place.run(command, place.dlq, "--cause", "AA", "--cause", "zzz", "--yes", *more, code=2)
+    text = f"No cause in {place.dlq} begins with zzz. There are aaaa00 TimeoutError, bbbb00 KeyError."
+    assert f"{text} To list them: keepfast dlq causes {place.dlq}" in done.stderr
+    assert text in place.run("list", place.dlq, "--cause", "zzz").stdout
+    assert place.states() == {"open": 3}
+    other = place.run(command, place.dlq, "--error-type", "ValueError", "--yes", *more)
+    assert f"No letter in {place.dlq} matches. There are: 3 open." in other.stdout
+
+
 def test_two_groups_on_one_topic_of_letters_share_a_record_that_is_sent_once(place: Place) -> None:
     place.file(3, group="a")
     place.file(3, group="b")
@@ -135,7 +152,8 @@ def test_marks_are_facts_with_who_and_why_and_can_be_taken_back(place: Place) ->
     shown = place.run("show", place.dlq, "1:0").stdout
     assert "permanently-failed by" in shown
     assert "refunded by hand" in shown
-    assert "There are: 1 archived, 1 discarded" in place.run("discard", place.dlq, "--cause", "none", "--yes").stdout
+    nothing = place.run("discard", place.dlq, "--error-type", "None", "--yes").stdout
+    assert "There are: 1 archived, 1 discarded" in nothing
     place.run("restore", place.dlq, "--state", "discarded", "--dry-run")
     place.run("restore", place.dlq, "--all", "--yes")
     assert place.states() == {"open": 5}

@@ -75,7 +75,7 @@ def causes(
         names = ", ".join(desk.options.topics)
         click.echo(click.style(f"{names}: {view.headline(summary, desk.now_ms())}", bold=True))
         if not found:
-            print_empty(desk)
+            print_empty(desk, where)
             return
         rows = [view.cause_row(cause) for cause in found]
         console().print(table(view.CAUSE_COLUMNS, rows, right=[0, 1], whole=[2]))
@@ -129,7 +129,7 @@ def list_cases(
         elif page.cases:
             console().print(table(view.CASE_COLUMNS, list(map(view.case_row, page.cases)), whole=[0, 1, 3]))
         else:
-            print_empty(desk)
+            print_empty(desk, where)
         if page.total > len(page.cases):
             click.echo(f"The last {len(page.cases):,} of {page.total:,}. --limit 0 shows all.", err=True)
 

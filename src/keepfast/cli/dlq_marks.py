@@ -10,7 +10,15 @@ import click
 
 from keepfast.cli import dlq_view as view
 from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options
-from keepfast.cli.dlq_options import filter_of, filter_options, open_desk, print_empty, selection_of, topics_argument
+from keepfast.cli.dlq_options import (
+    filter_of,
+    filter_options,
+    open_desk,
+    print_empty,
+    refuse_unknown_causes,
+    selection_of,
+    topics_argument,
+)
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import confirmed
 from keepfast.desk import CaseFilter, CaseState, Desk, MarkKind, archives
@@ -83,6 +91,7 @@ def restore(
 
 def _mark(desk: Desk, kind: MarkKind, verb: str, states: tuple[CaseState, ...], options: dict[str, Any]) -> None:
     where = _selected(options, states)
+    refuse_unknown_causes(desk, where)
     cases = [case.id for case in desk.index.selected(desk.own(where))]
     if not cases:
         print_empty(desk)
@@ -156,7 +165,9 @@ def archive(
     `purge` may then delete their letters; `restore --archive URL` brings them back.
     """
     with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
-        cases = list(desk.index.selected(desk.own(_selected(options, (CaseState.OPEN,)))))
+        where = _selected(options, (CaseState.OPEN,))
+        refuse_unknown_causes(desk, where)
+        cases = list(desk.index.selected(desk.own(where)))
         if not cases:
             print_empty(desk)
         elif _agreed("Archive", _cases(len(cases)), options):

@@ -26,6 +26,7 @@ from keepfast.core.errors import ConfigError, StartError
 from keepfast.deadletters.spool.places import reader_at, scheme_of, shown
 from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, DeskSpool, default_index_dir
 from keepfast.desk.case_filter import Offsets, moment_ms
+from keepfast.desk.desk import EVERYTHING
 from keepfast.kafka.config import Connection
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
@@ -36,6 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 HINT = "`keepfast dlq causes --app MODULE:APP` finds the topics of an app."
 
 _MANY = 5_000
+_CAUSES_NAMED = 5
 
 
 topics_argument = click.argument("topics", metavar="[TOPIC]...", nargs=-1)
@@ -218,8 +220,33 @@ def _refresh(desk: Desk) -> None:
     desk.infer_outcomes()
 
 
-def print_empty(desk: Desk) -> None:
+def refuse_unknown_causes(desk: Desk, where: CaseFilter) -> None:
+    """For commands that change something. Raises ConfigError if a cause of the filter is none of these letters."""
+    problem = _unknown_cause(desk, where)
+    if problem:
+        raise ConfigError(problem)
+
+
+def _unknown_cause(desk: Desk, where: CaseFilter) -> str:
+    """Empty if there is a cause for each prefix of the filter, or none at all."""
+    known = desk.causes() if where.causes else []
+    fingerprints = [cause.fingerprint for cause in known]
+    unknown = [one for one in sorted(where.causes) if not any(has.startswith(one.lower()) for has in fingerprints)]
+    if not known or not unknown:
+        return ""
+    names, topics = ", ".join(desk.options.topics), " ".join(desk.options.topics)
+    named = [f"{one.fingerprint[:6]} {clean_text(one.error_type, 60)}" for one in known if one.fingerprint]
+    there = f"There are {', '.join(named[:_CAUSES_NAMED])}{', …' * (len(named) > _CAUSES_NAMED)}." if named else ""
+    text = f"No cause in {names} begins with {clean_text(unknown[0], 60)}."
+    return " ".join(filter(None, (text, there, f"To list them: keepfast dlq causes {topics}{reach_options()}")))
+
+
+def print_empty(desk: Desk, where: CaseFilter = EVERYTHING) -> None:
     """Nothing matches: say whether that is because of the filter, and what there is."""
+    problem = _unknown_cause(desk, where)
+    if problem:
+        click.echo(problem)
+        return
     names, counts = ", ".join(desk.options.topics), desk.summary().counts
     if not counts:
         click.echo(f"{names} has no letters.")

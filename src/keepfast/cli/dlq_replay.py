@@ -18,7 +18,15 @@ import click
 
 from keepfast.cli import dlq_view as view
 from keepfast.cli.connection import connection_options, exit_on_interrupt, reach_options
-from keepfast.cli.dlq_options import filter_options, letter_argument, open_desk, selection_of, topics_argument
+from keepfast.cli.dlq_options import (
+    filter_options,
+    letter_argument,
+    open_desk,
+    print_empty,
+    refuse_unknown_causes,
+    selection_of,
+    topics_argument,
+)
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import Progress, confirmed
 from keepfast.core.errors import ConfigError, KeepfastError
@@ -167,6 +175,7 @@ def _replay(
     json_: bool,
     yes: bool,
 ) -> int:
+    refuse_unknown_causes(desk, where)
     plan = desk.plan(where, policy)
     if json_ and dry_run:
         click.echo(json.dumps(plan_fields(plan)))
@@ -177,6 +186,8 @@ def _replay(
         _print_changes(desk, plan, transform, reveal=reveal)
     if not plan.items:
         click.echo("Nothing to replay.", err=json_)
+        if not plan.left_out and not json_:
+            print_empty(desk, where)
         return EXIT_PARTIAL if plan.left_out else 0
     if dry_run:
         click.echo("Dry run: nothing was sent.")
