@@ -81,7 +81,8 @@ def test_every_code_rule_and_letter_format_is_there() -> None:
 def test_every_metric_and_every_reason_of_health_is_there() -> None:
     page = metrics.page()
     assert all(f"| `{metric.name}` | `{metrics.in_prometheus(metric)}` |" in page for metric in CATALOGUE)
-    source = (ROOT / "src" / "keepfast" / "http" / "health.py").read_text()
+    package = ROOT / "src" / "keepfast"
+    source = "".join((package / name).read_text() for name in ("http/health.py", "supervisor/shared_health.py"))
     given = set(re.findall(r'(?:_failing\(\s*|code=)"(\w+)"', source))
     assert {one.code for one in health.reasons()} == given
     assert all(f"| `{code}` |" in health.page() for code in given)

@@ -46,6 +46,8 @@ COMMITS = f"keepfast_commits_total{{{GROUP},{AT}}}"
 COMMIT_FAILURES = f"keepfast_commit_failures_total{{{GROUP},{AT}}}"
 COMMIT_HOLD = f'keepfast_hold{{hold="commit",{GROUP},{AT}}}'
 SPOOLED = f"keepfast_spool_letters{{{AT}}}"
+UP = f'keepfast_process_up{{process="0",{AT}}}'
+OTHER_UP = f'keepfast_process_up{{process="1",{AT}}}'
 NEXT = 'job="j",instance="next"'
 """Another process, after a deploy."""
 NEXT_INFO = f'keepfast_app_info{{app="payments",{NEXT}}}'
@@ -83,6 +85,7 @@ SHUTDOWN_ALERT = "KeepfastShutdownTimeout warning"
 BREAKER_ALERT, STORM_ALERT = "KeepfastBreakerOpen warning", "KeepfastStormGuard critical"
 COMMITS_ALERT, ABANDONED_ALERT = "KeepfastCommitsFail critical", "KeepfastAbandonedThreads warning"
 SPOOL_ALERT = "KeepfastSpooledLetters warning"
+PROCESS_ALERT = "KeepfastProcessDown critical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,14 @@ STORIES = {
     "a shutdown that took too long, an hour ago": Story({NEXT_INFO: "_x25 1x60", NEXT_MISSED: "_x25 1x120"}, at="80m"),
     "it took its whole time to stop": Story({SHUTDOWN: "0x25 14 29", INFO: "1x27"}, {SHUTDOWN_ALERT}),
     "it stopped in good time": Story({SHUTDOWN: "0x25 14", INFO: "1x27"}),
+    "both children answer": Story({UP: "1x60", OTHER_UP: "1x60"}),
+    "a child does not answer": Story({UP: "1x60", OTHER_UP: "1x9 0x60"}, {PROCESS_ALERT}),
+    "a child is restarted once": Story({UP: "1x60", OTHER_UP: "1x25 0 1x60"}),
+    "a child hangs after each restart": Story(
+        {UP: "1x60", OTHER_UP: "1x9 0 0 1 0 0 1 0 0 1 0 0 1 0 0 1 0 0 1 0 0 1x60"}, {PROCESS_ALERT}
+    ),
+    "a child takes two minutes to start": Story({UP: "_x20 1x60", OTHER_UP: "_x20 0x2 1x60"}),
+    "a child of another app does not answer": Story({'keepfast_process_up{process="1",job="x",instance="x"}': "0x60"}),
     "the process is gone": Story(dict.fromkeys(WELL), {DOWN}),
     "the process is back after a minute": Story({INFO: "1x25 _x2 1x60"}),
 }

@@ -41,7 +41,7 @@ def limits(alerts: list[Alert], name: str) -> dict[str, str]:
 
 def test_there_are_the_seven_alerts_and_those_of_lag_and_letters() -> None:
     alerts = every()
-    more = {"KeepfastDown", "KeepfastLag", "KeepfastDeadLetters"}
+    more = {"KeepfastDown", "KeepfastProcessDown", "KeepfastLag", "KeepfastDeadLetters"}
     assert {alert.name for alert in alerts} == SEVEN | more | {
         "KeepfastStormGuard",
         "KeepfastCommitsFail",
@@ -141,7 +141,7 @@ def test_all_queries_are_about_metrics_of_the_catalogue() -> None:
     known = {metric.family(domain="orders", entity="payment") for metric in CATALOGUE}
     known |= {f"{name}_{end}" for name in known for end in ("total", "bucket", "count", "sum")}
     functions = "sum|max|rate|increase|round|absent|histogram_quantile|max_over_time|last_over_time|by|on|and|or|unless"
-    functions += "|count|scalar|vector"
+    functions += "|count|scalar|vector|avg|avg_over_time"
     queries = [one.expr for one in every()] + [query for _, query in queries_of(dashboard_of(settings_of()))]
     for query in queries:
         plain = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"|(?:by|on) \([^)]*\)', " ", query)

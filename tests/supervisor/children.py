@@ -23,20 +23,27 @@ from tests.support.waiting import DEADLINE_S, wait_until
 PARENT = """
 import json, signal, sys
 from keepfast.telemetry import logs
-from keepfast.supervisor import RestartPolicy, ShutdownPolicy, Supervisor
+from keepfast.supervisor import ChildWatch, LivenessPolicy, RestartPolicy, ShutdownPolicy, Supervisor
 
-program, journal, processes, restart, shutdown = sys.argv[1:]
+program, journal, processes, restart, shutdown, liveness = sys.argv[1:]
 logs.configure(format="json")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have begun the tests
 
 def command(spec):
     return [sys.executable, program, str(spec.index), str(spec.parent_fd), str(int(spec.restarted)), journal]
 
+watch = None
+if liveness != "null":
+    addresses = {index: f"unix:{journal}.{index}.sock" for index in range(int(processes))}
+    watch = ChildWatch(addresses, LivenessPolicy(**json.loads(liveness)))
+    watch.start()
+
 supervisor = Supervisor(
     command,
     processes=int(processes),
     restart=RestartPolicy(**json.loads(restart)),
     shutdown=ShutdownPolicy(**json.loads(shutdown)),
+    watch=watch,
 )
 sys.exit(supervisor.run())
 """
@@ -52,6 +59,16 @@ def note(text):
 
 def report(timeout_s=0.3):
     os.write(fd, b'{"shutdown_timeout_s": %f}\\n' % timeout_s)
+
+def serve(live=lambda: True):
+    # Answers the supervisor as a running app does.
+    from keepfast.http.server import Server, as_json
+    from keepfast.telemetry.state import HealthReport, Reason
+    bad = (Reason(code="event_loop_blocked", level="failing", text="It is blocked.", fails_live=True),)
+    def answer(request):
+        good = live()
+        return as_json(HealthReport(status="ok", live=good, ready=good, started=True, reasons=() if good else bad))
+    Server(answer).start(f"unix:{journal}.{index}.sock", 0)
 
 def sleep_long():
     for _ in range(600):
@@ -83,9 +100,9 @@ def ignore_signals():
 class Supervised:
     """The running supervisor."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], printed: Path) -> None:
         self.process = process
-        self.printed = ""
+        self._printed = printed
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send the signal and return the exit code."""
@@ -93,12 +110,15 @@ class Supervised:
         return self.wait()
 
     def wait(self) -> int:
-        _, self.printed = self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode
+        return self.process.wait(DEADLINE_S)
+
+    def log(self) -> str:
+        """What it has printed so far."""
+        return self._printed.read_text()
 
     def events(self, name: str) -> list[dict[str, object]]:
-        """What it logged under that name, once it has ended."""
-        lines = [json.loads(line) for line in self.printed.splitlines() if line.startswith("{")]
+        """What it logged under that name; all of it once it has ended."""
+        lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == name]
 
 
@@ -113,21 +133,28 @@ class Children:
 
     @contextmanager
     def supervised(
-        self, *, processes: int = 1, restart: dict[str, float] | None = None, shutdown: dict[str, float] | None = None
+        self,
+        *,
+        processes: int = 1,
+        restart: dict[str, float] | None = None,
+        shutdown: dict[str, float] | None = None,
+        liveness: dict[str, float] | None = None,
     ) -> Iterator[Supervised]:
         quick = {"first_delay_s": 0.05, "max_delay_s": 0.2, **(restart or {})}
         soon = {"margin_s": 10.0, **(shutdown or {})}
-        arguments = [str(self.program), str(self.journal), str(processes), json.dumps(quick), json.dumps(soon)]
-        process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,  # a terminal's Ctrl-C goes to a group; this is the one it would go to
-        )
+        policies = [json.dumps(one) for one in (quick, soon, liveness)]
+        arguments = [str(self.program), str(self.journal), str(processes), *policies]
+        printed = Path(f"{self.journal}.log")
+        with printed.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", PARENT, *arguments],
+                stdout=output,
+                stderr=output,
+                process_group=0,  # a terminal's Ctrl-C goes to a group; this is the one it would go to
+            )
         with process:
             try:
-                yield Supervised(process)
+                yield Supervised(process, printed)
             finally:
                 if process.poll() is None:
                     process.kill()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from keepfast.http import health
+from keepfast.supervisor import shared_health
 from tools.reference.markdown import MADE, code, table
 
 INTRODUCTION = """# Health
@@ -22,6 +23,11 @@ INTRODUCTION = """# Health
 Otherwise it is 503. The body is JSON, always with all reasons: `code` is constant, `text` is for people, `fails_live`
 and `fails_ready` say which probe it fails. Lag, unreachable brokers, dead letters and guards never fail liveness: a
 restart would not help. A pause by an operator is no problem.
+
+With `--processes`, `consumer` is `name@number`. The supervisor asks each child every 5 s and restarts one that is not
+live: after three such answers in a row (it drains first), or when it has not answered for `health.restart_after_s`
+(30 s; SIGTERM, 10 s later SIGKILL). `/health/live` is 503 while a child is not live, and 200 again while the supervisor
+restarts one that answers, so that an orchestrator does not restart the others.
 
 Host and port are [settings](settings.md#health): `HEALTH_CHECK_PORT` (8080), `HEALTH_CHECK_ENABLED`.
 
@@ -48,8 +54,8 @@ def page() -> str:
 
 
 def reasons() -> list[Given]:
-    tree = ast.parse(inspect.getsource(health))
-    return [one for part in tree.body if isinstance(part, ast.FunctionDef) for one in _in(part)]
+    parts = [part for module in (health, shared_health) for part in ast.parse(inspect.getsource(module)).body]
+    return [one for part in parts if isinstance(part, ast.FunctionDef) for one in _in(part)]
 
 
 def _in(function: ast.FunctionDef) -> Iterator[Given]:

@@ -42,12 +42,13 @@ def view_of(
         rates.append(_rates(name, state, now.counts.get(name, ConsumerCounts()), then, elapsed_s))
         work.append(_work(name, state, now.counts.get(name, ConsumerCounts())))
     if not rates:
-        return Group(_head(now), "", "No consumer yet.")
+        return Group(_head(now), *_processes(now), "", "No consumer answers." if now.processes else "No consumer yet.")
     partitions = [(name, one) for name, state in now.consumers.items() for one in state.partitions]
     partitions.sort(key=lambda pair: -(pair[1].lag or 0))
     alone = len(now.consumers) == 1
     return Group(
         _head(now),
+        *_processes(now),
         "",
         *_consumers(rates, work),
         *(line for name, state in now.consumers.items() for line in (*_problems(name, state), *_queue(name, state))),
@@ -106,6 +107,13 @@ def _head(now: AppState) -> Text:
         refusing = ", refusing" if now.spool.refusing else ""
         head += f"; spool {now.spool.letters:,} letters{stuck}{refusing}"
     return Text(head, "bold")
+
+
+def _processes(now: AppState) -> Iterator[Text]:
+    """Child processes that do not answer: what they do is in no line below."""
+    for one in now.processes.values():
+        if not one.answers:
+            yield Text(clean_text(one.text, 300), "red")
 
 
 def _consumers(rates: list[tuple[str, ...]], work: list[tuple[str, ...]]) -> list[RenderableType]:

@@ -267,6 +267,7 @@ def _load_and_run(
                 app=settings.app.name,
                 health=(health.host, health.port) if health.enabled and here.health_socket else None,
                 health_required=server_required(settings),
+                restart_after_s=health.restart_after_s,
             )
         )
     if here.health_socket is not None:
@@ -302,10 +303,11 @@ def _configuring_groups(settings: Settings) -> Settings:
 
 
 def _supervise(options: RunOptions, processes: int) -> int:
-    from keepfast.supervisor import Supervisor
+    from keepfast.supervisor import ChildWatch, Supervisor
     from keepfast.supervisor.shared_health import SharedHealthServer
 
     with SharedHealthServer(processes) as server:
+        watch = ChildWatch(server.addresses())
 
         def command(spec: ChildSpec) -> Sequence[str]:
             # A restarted child has reached the broker before, so an outage is likely to end: wait for it.
@@ -324,10 +326,17 @@ def _supervise(options: RunOptions, processes: int) -> int:
             # What an app sets up for its logs is set up in the children only.
             own = report.log_format if report.log_format != "app" else None
             _configure_logs(report.log_level or "info", own or "auto")
-            server.start(report)
+            if report.restart_after_s is not None:
+                watch.restart_after(report.restart_after_s)
+            server.start(report, supervisor.statuses, watch.policy.restart_after_s)
 
         _configure_logs(options.log_level or "info", "auto" if options.log_format == "app" else options.log_format)
-        return Supervisor(command, processes=processes, on_report=on_report).run()
+        supervisor = Supervisor(command, processes=processes, on_report=on_report, watch=watch)
+        watch.start()
+        try:
+            return supervisor.run()
+        finally:
+            watch.stop()
 
 
 def _reload(options: RunOptions) -> int:

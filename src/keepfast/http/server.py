@@ -353,5 +353,8 @@ def without_server(settings: Settings) -> Settings:
 
 
 def on_unix_socket(settings: Settings, path: Path) -> Settings:
-    """The settings of a child of a supervisor: it serves on a Unix socket, and its supervisor on the port."""
-    return replace(settings, health=replace(settings.health, host=f"{UNIX}{path}", required=False))
+    """The settings of a child of a supervisor: it serves on a Unix socket, and its supervisor on the port.
+
+    It does so even if health is switched off, because the supervisor asks whether it lives.
+    """
+    return replace(settings, health=replace(settings.health, enabled=True, host=f"{UNIX}{path}", required=False))

@@ -25,6 +25,10 @@ REBALANCES_A_PROCESS: Final = 4
 """A process that comes or goes causes up to two rebalances, and a cooperative one is made in two steps."""
 FAILING_COMMITS: Final = 0.5
 """As a share of all commits; a few fail in every rebalance."""
+ANSWERS: Final = 0.5
+"""The share of five minutes in which a child process answers its supervisor at least. One restart, or a start that
+takes two minutes, is no alert; a child that hangs after each restart answers for seconds of each minute.
+"""
 NEARLY: Final = 0.9
 """The process ends at the deadline of a shutdown; the last scrape before it shows a shorter duration."""
 
@@ -86,6 +90,19 @@ def _app(settings: Settings) -> Iterator[Alert]:
         summary=f"No process of {settings.app.name} can be scraped",
         description="Prometheus can scrape no process of the app: no record is processed, and no other alert can fire.",
         section="it-does-not-start",
+        runbook_url=url,
+        labels=labels,
+    )
+    up = f"avg by (job, instance, process) (avg_over_time({series(cat.PROCESS_UP)}[5m]))"
+    yield Alert(
+        name="KeepfastProcessDown",
+        expr=f"{up} < {ANSWERS} and on (job, instance) {info}",
+        for_s=max(one.alerts.for_s for one in consumers),
+        severity="critical",
+        summary=f"A child process of {settings.app.name} is down again and again, or does not answer",
+        description="Process {{ $labels.process }} answered in {{ $value | humanizePercentage }} of five minutes; the"
+        " log has child_silent, child_not_live or child_ended.",
+        section="nothing-is-processed",
         runbook_url=url,
         labels=labels,
     )

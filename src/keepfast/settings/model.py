@@ -479,6 +479,11 @@ class HealthSettings(Policy):
         Doc("Whether the app does not start when that port is taken."),
         Derived("true if `enabled` or `port` was set"),
     ] = None
+    restart_after_s: Annotated[
+        float,
+        Range(10, 86_400),
+        Doc("`--processes`: a child process that does not answer its supervisor for so long is restarted."),
+    ] = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,13 +30,15 @@ class Report:
     health: tuple[str, int] | None = None
     """The address of the health server for all children; None: no server."""
     health_required: bool = False
+    restart_after_s: float | None = None
+    """`health.restart_after_s`; None: it is not known."""
 
     @classmethod
     def parse(cls, line: bytes) -> Report | None:
         """The report, or None if the line is not one."""
         try:
             fields: Any = json.loads(line)
-            timeout_s = fields.get("shutdown_timeout_s")
+            timeout_s, restart_s = fields.get("shutdown_timeout_s"), fields.get("restart_after_s")
             return cls(
                 shutdown_timeout_s=None if timeout_s is None else float(timeout_s),
                 log_level=fields.get("log_level"),
@@ -44,6 +46,7 @@ class Report:
                 app=str(fields.get("app", "")),
                 health=_address(fields.get("health")),
                 health_required=bool(fields.get("health_required")),
+                restart_after_s=None if restart_s is None else float(restart_s),
             )
         except (ValueError, TypeError, AttributeError, IndexError, KeyError):
             return None

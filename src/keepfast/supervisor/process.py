@@ -36,8 +36,11 @@ class ChildProcess:
     It has its own process group, so that Ctrl-C in a terminal reaches only the parent, which forwards it once.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], parent_link: socket.socket, started_at: float) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], parent_link: socket.socket, *, index: int, started_at: float
+    ) -> None:
         self._process = process
+        self.index = index
         self.parent_link = parent_link
         self.started_at = started_at
         self.report: Report | None = None
@@ -72,7 +75,7 @@ class ChildProcess:
             except BaseException:
                 ours.close()
                 raise
-        return cls(process, ours, now)
+        return cls(process, ours, index=index, started_at=now)
 
     @property
     def pid(self) -> int:
@@ -104,11 +107,14 @@ class ChildProcess:
         self.listening = bool(received) and not complete and len(line) < _MAX_REPORT_BYTES
         return self.report
 
-    def end(self, number: int) -> None:
-        """Send this signal, and that the supervisor itself stops, so that the child is not restarted."""
+    def end(self, number: int | None) -> None:
+        """Send that the supervisor itself stops, so that the child is not restarted, and this signal; None: it has had
+        one.
+        """
         with suppress(OSError):
             self.parent_link.send(SUPERVISOR_STOPS)  # before the signal, so that the child can read it in its handler
-        self.send(number)
+        if number is not None:
+            self.send(number)
 
     def send(self, number: int) -> None:
         """Send a signal to the child only, not to processes that it has started."""

@@ -6,7 +6,9 @@ The supervisor connects to each child through a Unix socket.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
@@ -23,6 +25,7 @@ from keepfast.http.server import UNIX, HttpRequest, Response, Server, as_json, p
 from keepfast.settings import HealthSettings
 from keepfast.supervisor.parent_link import Report
 from keepfast.supervisor.process import ChildSpec
+from keepfast.supervisor.supervisor import ChildStatus
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.metrics import MetricFamily, Sample
 from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpacked
@@ -32,6 +35,7 @@ from keepfast.telemetry.state import (
     HealthReport,
     Positions,
     Problem,
+    ProcessState,
     Reason,
     TimelineEvent,
     TimelineEvents,
@@ -61,17 +65,30 @@ class ChildSockets:
 
     def all(self) -> dict[str, str]:
         """Process → address."""
-        return {str(index): f"{UNIX}{self.of(index)}" for index in range(self._processes)}
+        return {str(index): address for index, address in self.by_index().items()}
+
+    def by_index(self) -> dict[int, str]:
+        return {index: f"{UNIX}{self.of(index)}" for index in range(self._processes)}
 
 
 class Children(ServedApp):
     """The children of a supervisor as one app. Health names the children that do not answer.
 
-    Series get the label `process`. `charge@1` is the consumer of process 1, `charge` that of all processes.
+    Series get the label `process`. `charge@1` is the consumer of process 1, `charge` that of all processes. `statuses`:
+    the children as the supervisor sees them; `restart_after_s`: how long one may be silent.
     """
 
-    def __init__(self, sockets: ChildSockets, *, app: str) -> None:
+    def __init__(
+        self,
+        sockets: ChildSockets,
+        *,
+        app: str,
+        statuses: Callable[[], Sequence[ChildStatus]] = tuple,
+        restart_after_s: float = math.inf,
+    ) -> None:
         self._sockets = sockets
+        self._statuses = statuses
+        self._restart_after_s = restart_after_s
         self.app = app
 
     def collect(self) -> list[Metric]:
@@ -88,18 +105,22 @@ class Children(ServedApp):
             for process, answer in self._request_all("/health").items()
             if (report := _decoded(answer, HealthReport)) is not None
         }
+        now, statuses = time.monotonic(), self._by_process()
+        ending = {process for process, one in statuses.items() if one.end_by is not None and now < one.end_by}
         reasons = [
-            msgspec.structs.replace(reason, consumer=f"{reason.consumer}@{process}")
+            msgspec.structs.replace(
+                reason,
+                consumer=f"{reason.consumer}@{process}",
+                fails_live=reason.fails_live and process not in ending,  # the supervisor restarts it
+            )
             for process, report in answers.items()
             for reason in report.reasons
         ]
         missing = [process for process in self._sockets.all() if process not in answers]
-        if missing:
-            text = f"Process {', '.join(missing)} does not answer: it is starting or restarting."
-            reasons.append(Reason(code="process_away", level="degraded", text=text, fails_ready=True))
+        reasons += [absence(process, statuses.get(process), now, self._restart_after_s) for process in missing]
         return HealthReport(
             status=worst_level(reasons),
-            live=all(report.live for report in answers.values()),
+            live=not any(reason.fails_live for reason in reasons),
             ready=not missing and all(report.ready for report in answers.values()),
             started=not missing and all(report.started for report in answers.values()),
             app=self.app,
@@ -111,6 +132,9 @@ class Children(ServedApp):
                 for name, one in report.consumers.items()
             },
         )
+
+    def _by_process(self) -> dict[str, ChildStatus]:
+        return {str(one.index): one for one in self._statuses()}
 
     def api(self, request: HttpRequest) -> Response:
         """Read requests are merged, or answered by one child; commands go to the children, which check the token."""
@@ -169,6 +193,17 @@ class Children(ServedApp):
             consumers=_keyed((process, state.consumers) for process, state in states.items()),
             spool=first.spool if first else None,
             counts=_keyed((process, state.counts) for process, state in states.items()),
+            processes={process: self._process(process, states.get(process)) for process in self._sockets.all()},
+        )
+
+    def _process(self, process: str, state: AppState | None) -> ProcessState:
+        status = self._by_process().get(process)
+        if state is not None:
+            return ProcessState(pid=state.pid, answers=True)
+        return ProcessState(
+            pid=None if status is None else status.pid,
+            text=absence(process, status, time.monotonic(), self._restart_after_s).text,
+            partitions=() if status is None else status.liveness.partitions,
         )
 
     def _request_all(
@@ -201,6 +236,40 @@ class Children(ServedApp):
         with ThreadPoolExecutor(min(MAX_AT_ONCE, len(sockets))) as threads:
             answers = zip(sockets, threads.map(one, sockets.values()), strict=True)
             return {process: answer for process, answer in answers if answer is not None}
+
+
+MAX_NAMED: Final = 5
+
+
+def absence(process: str, status: ChildStatus | None, now: float, restart_after_s: float) -> Reason:
+    """Why this process does not answer."""
+    if status is None or (status.pid is None and not status.ending):
+        text = f"Process {process} is starting."
+        return Reason(code="process_away", level="degraded", text=text, fails_ready=True)
+    if status.pid is None:
+        soon = "" if status.due_at is None else f"; it is started again in {max(0.0, status.due_at - now):.0f} s"
+        text = f"Process {process} ended {_ago(status.since, now)} ({status.ending}){soon}."
+        return Reason(code="process_away", level="degraded", text=text, fails_ready=True)
+    known, who = status.liveness, f"Process {process} (pid {status.pid})"
+    if not known.up:
+        before = f"; the last one ended: {status.ending}" if status.ending else ""
+        text = f"{who} was started {_ago(status.since, now)} and does not answer yet{before}."
+        return Reason(code="process_away", level="degraded", text=text, fails_ready=True)
+    since = known.asked_at if known.failing_since is None else known.failing_since
+    had = f" Its partitions: {', '.join(known.partitions[:MAX_NAMED])}" if known.partitions else ""
+    had += f" and {len(known.partitions) - MAX_NAMED} more." if len(known.partitions) > MAX_NAMED else "." * bool(had)
+    if known.failing_s < restart_after_s and status.end_by is None:
+        text = f"{who} has not answered for {now - since:.0f} s; it is restarted after {restart_after_s:g} s.{had}"
+        return Reason(code="process_silent", level="degraded", text=text, fails_ready=True)
+    if known.failing_s < restart_after_s and status.end_by is not None and now < status.end_by:
+        text = f"{who} was not live and is being restarted."
+        return Reason(code="process_away", level="degraded", text=text, fails_ready=True)
+    text = f"{who} has not answered for {now - since:.0f} s and is being killed.{had}"
+    return Reason(code="process_hangs", level="failing", text=text, fails_live=True, fails_ready=True)
+
+
+def _ago(at: float, now: float) -> str:
+    return f"{max(0.0, now - at):.0f} s ago"
 
 
 def _at(event: TimelineEvent) -> float:
@@ -273,13 +342,24 @@ class SharedHealthServer:
         """The socket on which this child serves health to the supervisor."""
         return self._sockets.of(spec.index)
 
-    def start(self, report: Report) -> None:
+    def addresses(self) -> dict[int, str]:
+        """Where the children answer, by their numbers."""
+        return self._sockets.by_index()
+
+    def start(
+        self,
+        report: Report,
+        statuses: Callable[[], Sequence[ChildStatus]] = tuple,
+        restart_after_s: float = math.inf,
+    ) -> None:
         """Serve at the address of the first report. Raises ConfigError if that fails and health is required."""
         if self._started or report.health is None:
             return
         self._started = True
         host, port = report.health
-        pages = Pages(Children(self._sockets, app=report.app), forwards=True)
+        pages = Pages(
+            Children(self._sockets, app=report.app, statuses=statuses, restart_after_s=restart_after_s), forwards=True
+        )
         settings = HealthSettings(enabled=True, host=host, port=port)
         self._server = start_server(pages, settings, required=report.health_required)
 

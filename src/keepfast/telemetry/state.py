@@ -285,8 +285,19 @@ class ConsumerCounts(StateStruct, frozen=True, kw_only=True):
     """Total time in handlers."""
 
 
+class ProcessState(StateStruct, frozen=True, kw_only=True):
+    """A child process of a supervisor. `text`: why it does not answer. `partitions`: those that it had when it answered
+    last, as `topic[number]`.
+    """
+
+    pid: int | None = None
+    answers: bool = False
+    text: str = ""
+    partitions: tuple[str, ...] = ()
+
+
 class AppState(StateStruct, frozen=True, kw_only=True):
-    """The whole app: the response of `GET /api/state`."""
+    """The whole app: the response of `GET /api/state`. `processes`: those of `--processes`, by number."""
 
     app: str
     version: str
@@ -298,6 +309,7 @@ class AppState(StateStruct, frozen=True, kw_only=True):
     spool: SpoolState | None = None
     outbox: OutboxState | None = None
     counts: dict[str, ConsumerCounts] = {}
+    processes: dict[str, ProcessState] = {}
 
 
 class LaneState(StateStruct, frozen=True, kw_only=True):
