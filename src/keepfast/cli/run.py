@@ -63,11 +63,13 @@ class RunOptions:
         return words + ["--wait"] * (self.wait or wait) + ["--debug"] * self.debug
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ChildOptions:
-    """What a parent process tells this one by hidden options; all None without a parent."""
+    """What a parent process tells this one by hidden options; None or 0 without a parent."""
 
     index: int | None
+    supervisor: int
+    """The number of the supervisor, of those of this app on this host."""
     parent_fd: int | None
     health_socket: Path | None
     events_fd: int | None
@@ -114,6 +116,7 @@ def consumer_options(command: F) -> F:
 @click.option("--wait", is_flag=True, help="Wait for an unreachable broker without limit instead of 30 s.")
 @consumer_options
 @click.option("--child", type=int, hidden=True, help="The number of this process under its supervisor.")
+@click.option("--supervisor", type=int, default=0, hidden=True, help="The number of its supervisor on this host.")
 @click.option(
     "--parent-fd", type=int, hidden=True, help="The file descriptor that connects this process to its parent."
 )
@@ -138,6 +141,7 @@ def run(
     reload: bool,
     debug: bool,
     child: int | None,
+    supervisor: int,
     parent_fd: int | None,
     health_socket: Path | None,
     events_fd: int | None,
@@ -183,7 +187,7 @@ def run(
             dev_env = _dev_environment(
                 dev_at, embedded=dev_embedded, partitions=dev_partitions, health_port=dev_health_port
             )
-            here = ChildOptions(index=child, parent_fd=parent_fd, health_socket=health_socket, events_fd=events_fd)
+            here = ChildOptions(child, supervisor, parent_fd, health_socket, events_fd)
             code = _run_here(options, here, dev_env)
     exit_process(code)
 
@@ -256,7 +260,9 @@ def _load_and_run(
     for warning in settings.warnings:
         get_logger("keepfast.settings").warning("settings_warning", text=warning)
     if here.index is not None:
-        settings = with_static_members(settings, index=here.index, host=socket.gethostname())
+        settings = with_static_members(
+            settings, index=here.index, host=socket.gethostname(), supervisor=here.supervisor
+        )
     if parent_link is not None:
         health = settings.health
         parent_link.report(
@@ -303,9 +309,13 @@ def _configuring_groups(settings: Settings) -> Settings:
 
 
 def _supervise(options: RunOptions, processes: int) -> int:
-    from keepfast.supervisor import ChildWatch, Supervisor
+    from keepfast.supervisor import ChildWatch, Supervisor, SupervisorNumber
     from keepfast.supervisor.shared_health import SharedHealthServer
 
+    own = SupervisorNumber(
+        options.target, options.consumers, state_dir=os.environ.get("KEEPFAST_STATE_DIR"), cwd=Path.cwd()
+    )
+    number = own.acquire()  # held until this process ends
     with SharedHealthServer(processes) as server:
         watch = ChildWatch(server.addresses())
 
@@ -314,6 +324,8 @@ def _supervise(options: RunOptions, processes: int) -> int:
             mine = [
                 "--child",
                 str(spec.index),
+                "--supervisor",
+                str(number),
                 "--parent-fd",
                 str(spec.parent_fd),
                 "--health-socket",
@@ -337,6 +349,7 @@ def _supervise(options: RunOptions, processes: int) -> int:
             return supervisor.run()
         finally:
             watch.stop()
+            own.release()
 
 
 def _reload(options: RunOptions) -> int:

@@ -700,7 +700,10 @@ class Loop:
     # -- the end
 
     def _client_is_gone(self, error: SourceError) -> None:
-        self.shutdown.fail(Ending("fenced" if error.fault is Fault.FENCED else "failed", str(error)))
+        if error.fault is Fault.FENCED:
+            self.shutdown.fail(Ending("fenced", f"{error} {self.plan.name_taken()}".strip()))
+        else:
+            self.shutdown.fail(Ending("failed", str(error)))
 
     def _end(self, ending: Ending) -> None:
         if ending.kind != "stopped":

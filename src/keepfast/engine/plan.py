@@ -96,10 +96,22 @@ class Plan:
     """Its retry topics, if it has any."""
     desk_topic: str = DESK_TOPIC
     """Where it is reported what became of replayed records."""
+    group_instance_id: str | None = None
     named_by_supervisor: bool = False
     """Its `group_instance_id` was made by the supervisor, not configured."""
     handler: str = ""
     app_version: str = ""
+
+    def name_taken(self) -> str:
+        """What to do if another member has this one's name; empty if it has none."""
+        if self.group_instance_id is None:
+            return ""
+        if self.named_by_supervisor:
+            return (
+                f"Its name {self.group_instance_id!r} was made by the supervisor (app, host, number): set"
+                " KEEPFAST_CONSUMER_GROUP_INSTANCE_ID for each supervisor of this app under this host name."
+            )
+        return f"Its name is {self.group_instance_id!r} (KEEPFAST_CONSUMER_GROUP_INSTANCE_ID, or in the code)."
 
     @property
     def subscription(self) -> tuple[str, ...]:

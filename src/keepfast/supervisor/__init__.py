@@ -4,6 +4,7 @@ The parent imports neither user code nor the Kafka client, so that neither can c
 """
 
 from keepfast.supervisor.liveness import ChildWatch, LivenessPolicy
+from keepfast.supervisor.numbers import SupervisorNumber
 from keepfast.supervisor.parent_link import ParentLink, Report
 from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy
 from keepfast.supervisor.process import ChildProcess, ChildSpec
@@ -21,5 +22,6 @@ __all__ = [
     "ShutdownPolicy",
     "Signals",
     "Supervisor",
+    "SupervisorNumber",
     "with_static_members",
 ]

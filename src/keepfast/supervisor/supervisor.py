@@ -346,13 +346,13 @@ _MAX_ID_LENGTH = 249
 _INVALID_IN_ID = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def with_static_members(settings: Settings, *, index: int, host: str) -> Settings:
+def with_static_members(settings: Settings, *, index: int, host: str, supervisor: int = 0) -> Settings:
     """The settings with a `group_instance_id` for each consumer that is the same after every restart of this child.
 
-    It is `<app>-<host>-<index>`; the index is also appended to a configured one, because two members of a group
-    must not share it.
+    It is `<app>-<host>-<index>`, of a further supervisor on this host `<app>-<host>-s<number>-<index>`. The index is
+    also appended to a configured one, because two members of a group must not share it.
     """
-    default = f"{settings.app.name}-{host}"
+    default = f"{settings.app.name}-{host}" + (f"-s{supervisor}" if supervisor else "")
     consumers = {
         name: own
         if own.order == "queue"  # a share group has no static members

@@ -115,6 +115,7 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
         tiers=cluster.tiers.get(own.name) or Tiers(group=own.group, delays_s=own.retry_topics.delays_s),
         desk_topic=settings.desk.topic,
+        group_instance_id=own.group_instance_id,
         named_by_supervisor=own.named_by_supervisor,
         handler=spec.handler,
         app_version=settings.app.version,
