@@ -75,6 +75,24 @@ def test_each_child_has_its_own_lasting_identity_and_the_parent_loads_no_client(
     assert events.count("child_ended") == 1
 
 
+def test_two_supervisors_of_an_app_in_one_folder_give_their_children_different_names(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    state, printed = {"KEEPFAST_STATE_DIR": str(tmp_path / "state")}, tmp_path / "printed"
+    with running("run", "app:app", "--processes", "1", cwd=tmp_path, printed=printed, **state) as first:
+        wait_until(lambda: len(started(tmp_path)) == 1, "the child of the first")
+        with running("run", "app:app", "--processes", "1", cwd=tmp_path, printed=printed, **state) as second:
+            wait_until(lambda: len(started(tmp_path)) == 2, "the child of the second")
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(DEADLINE_S) == 0
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(DEADLINE_S) == 0
+    host = socket.gethostname()
+    assert {reported["ids"]["charge"] for reported in started(tmp_path)} == {
+        f"payments-{host}-0",
+        f"payments-{host}-s1-0",
+    }
+
+
 def test_a_wrong_module_is_reported_once_and_is_the_exit_code(tmp_path: Path) -> None:
     printed = tmp_path / "printed"
     with running("run", "nope:app", "--processes", "4", cwd=tmp_path, printed=printed) as parent:
