@@ -39,6 +39,13 @@ def test_what_the_looks_say(rows: list[Row], owned: bool | None, state: str) -> 
     assert state_of(samples(*rows, owned=owned)) == state
 
 
+def test_a_partition_without_owner_is_unassigned_while_members_have_others_and_stopped_otherwise() -> None:
+    def state(*, others: bool) -> str:
+        return state_of([LagSample(at=0, committed=None, end=9, low=0, owned=False, others=others)])
+
+    assert (state(others=True), state(others=False)) == ("unassigned", "stopped")
+
+
 def test_lag_counts_from_what_is_still_there() -> None:
     [deleted, never, truncated] = samples((0, 3, 20), (0, None, 20), (0, 25, 20), low=12)
     assert (deleted.lag, never.lag, truncated.lag) == (8, 8, 0)

@@ -54,6 +54,14 @@ def test_offsets_are_never_moved_by_the_client() -> None:
     assert properties["auto.offset.reset"] == "error"
 
 
+def test_topics_are_looked_at_every_30_s_for_partitions_that_were_added_or_as_the_user_says() -> None:
+    name = "topic.metadata.refresh.interval.ms"
+    for protocol in ("classic", "consumer"):
+        assert source_properties(HERE, Consuming(group="g", group_protocol=protocol))[name] == 30_000
+    user = Connection(brokers=["b:1"], properties={name: 10_000})
+    assert source_properties(user, Consuming(group="g"))[name] == 10_000
+
+
 def test_a_property_of_the_user_beats_a_default_of_ours() -> None:
     user = Connection(brokers=["b:1"], properties={"fetch.queue.backoff.ms": 7, "linger.ms": 3})
     assert source_properties(user, Consuming(group="g"))["fetch.queue.backoff.ms"] == 7

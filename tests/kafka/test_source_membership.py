@@ -13,7 +13,7 @@ import pytest
 from keepfast.core.errors import Fault
 from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
-from keepfast.kafka import Consuming, KafkaSource, source_properties
+from keepfast.kafka import Consuming, KafkaSource, config, source_properties
 from keepfast.testing.broker import KafkaBroker
 from tests.support import starved_close
 from tests.support.members import (
@@ -133,6 +133,19 @@ def test_a_reader_by_pattern_soon_finds_a_topic_that_it_took_for_missing(kafka: 
     drive([member], lambda: any(error.fault is Fault.MISSING for error, _ in member.errors))
     kafka.create_topic(name)
     drive([member], lambda: member.owned)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_partitions_that_are_added_get_an_owner_soon(
+    kafka: KafkaBroker, topic: Topic, join: Join, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """Under the classic protocol when the members look at the topic again, otherwise after five minutes."""
+    monkeypatch.setattr(config, "NEW_PARTITIONS_MS", 1_000)
+    name = topic()
+    member = join(name, new_group(), group_protocol=protocol)
+    drive([member], lambda: member.owned)
+    kafka.grow_topic(name, partitions=3)
+    drive([member], lambda: len(member.owned) == 3)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 COLUMNS = ("GROUP", "TOPIC", "PART", "COMMITTED", "END", "LAG", "SECONDS", "STATE")
-COLOURS = {"ok": "green", "stalled": "yellow", "stopped": "red", "rewinding": "red"}
+COLOURS = {"ok": "green", "stalled": "yellow", "unassigned": "red", "stopped": "red", "rewinding": "red"}
 REPLY_TIMEOUT_S = 15.0
 NO_GROUPS = "No group has commits."
 NOT_LISTED = "The embedded broker lists no groups: name the group, or MODULE:APP."
@@ -63,12 +63,14 @@ def lag(
 
     \b
     STATE says whether the group progresses, independent of the lag:
-      ok         the offset moves, or there is no lag
-      waiting    the next record is in a retry topic, and not due yet
-      stalled    a member owns the partition, and the offset does not move
-      stopped    there is lag, and no member owns the partition
-      rewinding  the offset moved backwards
-      unknown    not observed for long enough; use --watch, or a longer --for
+      ok          the offset moves, or there is no lag
+      waiting     the next record is in a retry topic, and not due yet
+      stalled     a member owns the partition, and the offset does not move
+      unassigned  there is lag, no member owns the partition, and members own others: it was just added to the topic
+                  (members look for that every 30 s), or the group has just rebalanced
+      stopped     there is lag, and no member owns any partition
+      rewinding   the offset moved backwards
+      unknown     not observed for long enough; use --watch, or a longer --for
 
     \b
     Examples:

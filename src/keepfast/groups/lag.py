@@ -16,7 +16,7 @@ from keepfast.core.records import Record, TopicPartition
 from keepfast.core.retry_topics import waiting_s
 from keepfast.kafka.browser import Span
 
-LagState = Literal["ok", "waiting", "stalled", "stopped", "rewinding", "unknown"]
+LagState = Literal["ok", "waiting", "stalled", "unassigned", "stopped", "rewinding", "unknown"]
 
 MIN_OBSERVED_S: Final = 4.0
 """Samples must cover this time before a partition is reported as stalled."""
@@ -27,7 +27,7 @@ WINDOW_S: Final = 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
     """A partition at one moment. `committed` None: the group has no offset there; it would begin at `low` or `end`.
-    `owned`: whether it is assigned to a member; None: unknown.
+    `owned`: whether it is assigned to a member; None: unknown. `others`: whether members have others of the group's.
     """
 
     at: float
@@ -35,6 +35,7 @@ class LagSample:
     end: int
     committed: int | None
     owned: bool | None = None
+    others: bool = False
 
     @property
     def position(self) -> int:
@@ -50,8 +51,8 @@ def state_of(samples: Sequence[LagSample]) -> LagState:
     """The state by the samples of the window, oldest first; at least one.
 
     `rewinding`: the committed offset went back. `ok`: it advances, or the lag was 0 at some moment. `stopped`: there is
-    lag, and the partition is not assigned. `stalled`: it is assigned, and the offset does not advance. `unknown`: the
-    samples cover too little time.
+    lag, and the partition is not assigned; `unassigned`: nor is it, but others are. `stalled`: it is assigned, and the
+    offset does not advance. `unknown`: the samples cover too little time.
     """
     offsets = [sample.committed for sample in samples if sample.committed is not None]
     if any(after < before for before, after in pairwise(offsets)):
@@ -59,7 +60,7 @@ def state_of(samples: Sequence[LagSample]) -> LagState:
     if any(sample.lag == 0 for sample in samples) or samples[-1].position > samples[0].position:
         return "ok"
     if samples[-1].owned is False:
-        return "stopped"
+        return "unassigned" if samples[-1].others else "stopped"
     return "stalled" if samples[-1].at - samples[0].at >= MIN_OBSERVED_S else "unknown"
 
 
@@ -190,7 +191,7 @@ class LagWatcher:
                 continue
             low, end = spans[place.topic][place.partition]
             has = None if owned is None else place in owned
-            sample = LagSample(at=self.now(), low=low, end=end, committed=offset, owned=has)
+            sample = LagSample(at=self.now(), low=low, end=end, committed=offset, owned=has, others=bool(owned))
             samples = within([*self._samples.get((one.group, place), ()), sample], sample.at)
             self._samples[one.group, place] = samples
             lag_s = None if sample.lag else 0.0

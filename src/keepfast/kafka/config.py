@@ -54,7 +54,10 @@ class Consuming:
     """Topics are added to what it reads, some of them a moment after they were made."""
 
 
-NEW_TOPICS_MS = 5_000
+NEW_PARTITIONS_MS, NEW_TOPICS_MS = 30_000, 5_000
+"""How often the client looks at its topics again: for partitions that were added, which under the classic protocol no
+member gets before one of them has seen them; and for topics that it took for missing when they were subscribed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +80,9 @@ def source_properties(connection: Connection, consuming: Consuming) -> Propertie
         # A broker that comes back is noticed within seconds, not after the default's long pauses.
         "reconnect.backoff.max.ms": 2_000,
         "socket.keepalive.enable": True,
+        # The default is five minutes.
+        "topic.metadata.refresh.interval.ms": NEW_TOPICS_MS if consuming.by_pattern else NEW_PARTITIONS_MS,
     }
-    if consuming.by_pattern:
-        # A topic that the client takes for missing when it is subscribed is looked at again only after this time.
-        defaults["topic.metadata.refresh.interval.ms"] = NEW_TOPICS_MS
     fixed: Properties = {
         "group.id": consuming.group,
         "group.protocol": consuming.group_protocol,
