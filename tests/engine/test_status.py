@@ -12,11 +12,11 @@ from keepfast.core import policies
 from keepfast.core.errors import Fault, Reject, RetryLater, SourceError
 from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import BufferPolicy
-from keepfast.core.ports import CommittedOffset
+from keepfast.core.ports import NO_ANSWER, NO_ANSWER_EVERY_S, CommittedOffset
 from keepfast.core.records import TopicPartition
 from keepfast.engine.control import Answer, ControlOrder
 from keepfast.engine.intake import IN_LANES
-from keepfast.engine.status import AWAY_S, MAX_POLL_INTERVAL_S, POLL_INTERVAL_S, STUCK_S
+from keepfast.engine.status import AWAY_S, MAX_POLL_INTERVAL_S, POLL_INTERVAL_S, SILENT_S, STUCK_S
 from keepfast.engine.timeouts import RECALL_S
 from keepfast.telemetry.state import CommandDone, ConsumerState, Problem
 from tests.engine.world import TOPIC, World
@@ -238,6 +238,17 @@ def test_brokers_are_away_until_something_comes_from_them_or_the_complaint_is_ol
     world.loop.on_error(complaint, None)
     assert looked(world).brokers
     assert looked(world, AWAY_S).brokers == ""
+
+
+def test_a_broker_that_does_not_answer_counts_while_that_is_repeated_whatever_comes_from_others() -> None:
+    world = world_of()
+    complaint = SourceError("The broker b:1/1 has not answered.", fault=Fault.RETRY, code=NO_ANSWER)
+    for _ in range(3):
+        world.loop.on_error(complaint, None)
+        world.feed("a")
+        world.step()
+        assert looked(world, NO_ANSWER_EVERY_S).brokers == str(complaint)
+    assert looked(world, SILENT_S).brokers == ""
 
 
 def test_a_consumer_whose_partitions_are_lost_is_no_member_until_it_gets_some_again() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from keepfast.core.errors import SinkError, SourceError, SpoolError
 from keepfast.core.records import Message, Outgoing, Output, Receipt, TopicPartition
@@ -63,6 +63,13 @@ class PreparedCommit:
     position: Position
     silent: bool = True
     confirmed: bool = False
+
+
+NO_ANSWER: Final = "NO_ANSWER"
+"""The code of the error that says that a broker does not answer. It is repeated as long as that is so."""
+
+NO_ANSWER_EVERY_S: Final = 5.0
+"""How often, unless the user's properties of the client say otherwise."""
 
 
 class Listener(Protocol):

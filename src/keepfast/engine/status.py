@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Final
 
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import NO_ANSWER, NO_ANSWER_EVERY_S
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.counts import exemplar_of
@@ -38,6 +39,8 @@ AWAY_S: Final = 45.0
 """So long after the last error of the client the brokers count as unreachable, unless something came from them since.
 The client repeats an error that persists within this time.
 """
+SILENT_S: Final = 2 * NO_ANSWER_EVERY_S + 1.0
+"""So long after the last report that a broker does not answer that counts, whatever comes from others."""
 REMIND_S: Final = 10.0
 """How often a wait for the first partitions is logged."""
 WAITING_HINT: Final = (
@@ -77,6 +80,7 @@ class LoopStatus:
         self._brokers = ""
         self._away_at = float("-inf")
         self._reached = 0
+        self._silent = False
         self._ask_ends_at = float("-inf")
         self._answered_ends: Mapping[TopicPartition, int] = {}
         self._began = self._reminded_at = self.turned_at = self._clock.monotonic()
@@ -120,6 +124,7 @@ class LoopStatus:
         """The client reported an error."""
         if error.fault is Fault.RETRY:
             self._brokers, self._away_at, self._reached = str(error), now, self._heard_from_brokers()
+            self._silent = error.code == NO_ANSWER
 
     # -- looking
 
@@ -322,7 +327,11 @@ class LoopStatus:
         return still_s, still_s >= STUCK_S and (end or 0) > before.end
 
     def _brokers_away(self, now: float) -> str:
-        if self._brokers and (now - self._away_at >= AWAY_S or self._heard_from_brokers() > self._reached):
+        if self._silent:
+            over = now - self._away_at >= SILENT_S
+        else:
+            over = now - self._away_at >= AWAY_S or self._heard_from_brokers() > self._reached
+        if over:
             self._brokers = ""
         return self._brokers
 

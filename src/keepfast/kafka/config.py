@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from keepfast.core.ports import NO_ANSWER_EVERY_S
+
 Properties = dict[str, Any]
 
 EAGER_ASSIGNORS: Final = ("range", "roundrobin")
@@ -59,6 +61,9 @@ NEW_PARTITIONS_MS, NEW_TOPICS_MS = 30_000, 5_000
 member gets before one of them has seen them; and for topics that it took for missing when they were subscribed.
 """
 
+STATISTICS_MS: Final = round(NO_ANSWER_EVERY_S * 1000)
+"""How often the client reports which brokers answer (`broker_watch`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producing:
@@ -82,6 +87,7 @@ def source_properties(connection: Connection, consuming: Consuming) -> Propertie
         "socket.keepalive.enable": True,
         # The default is five minutes.
         "topic.metadata.refresh.interval.ms": NEW_TOPICS_MS if consuming.by_pattern else NEW_PARTITIONS_MS,
+        "statistics.interval.ms": STATISTICS_MS,
     }
     fixed: Properties = {
         "group.id": consuming.group,

@@ -40,8 +40,9 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, cimpl
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
+from keepfast.core.ports import NO_ANSWER, CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
 from keepfast.core.records import Message, TopicPartition
+from keepfast.kafka.broker_watch import BrokerWatch
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commit_connection import CommitFrame
 from keepfast.kafka.commits import AnswerWait, CommitRequest, DirectCommits, Requests
@@ -277,6 +278,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._changing = False  # inside a callback in which the membership changes
         self._answer_wait = AnswerWait()
         self._awaits_commit = False  # in `poll`, for the answer to a commit
+        self._brokers = BrokerWatch({})
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -287,7 +289,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._join(topics, listener)
 
     def _make(self) -> None:
-        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        self._brokers = BrokerWatch(self._properties)
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit, "stats_cb": self._on_statistics}
         try:
             self._client = Consumer({**self._properties, **callbacks, "logger": LOGGER})
         except CLIENT_ERRORS as error:
@@ -836,6 +839,14 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if self._recovers_from(error):
             return
         self._notify(self._listener.on_error, source_error("reach the brokers", error), None)
+
+    def _on_statistics(self, statistics: str) -> None:
+        self._notify(self._report_silent, statistics)
+
+    def _report_silent(self, statistics: str) -> None:
+        for address, silent_s in self._brokers.observe(statistics).items():
+            text = f"The broker {address} has not answered for {silent_s:.0f} s."
+            self._listener.on_error(SourceError(text, fault=Fault.RETRY, code=NO_ANSWER), None)
 
     @property
     def _open(self) -> Consumer:
