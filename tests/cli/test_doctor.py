@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -130,6 +131,15 @@ def test_a_wrong_password_is_reported_as_such(guarded: KafkaBroker, tmp_path: Pa
     code, found = asked(cwd=tmp_path, **login(guarded, "wrong"))
     [problem] = texts(found, "problem")
     assert (code, "refused the connection" in problem, "password" in problem) == (3, True, True), problem
+
+
+def test_a_broker_that_accepts_connections_and_does_not_answer_has_not_refused_the_login(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        code, found = asked("--brokers", address, "--timeout", "2", cwd=tmp_path)
+    [problem] = texts(found, "problem")
+    assert (code, f"{address} accepts connections, but has given no answer within 2 s" in problem) == (3, True), problem
+    assert "password" not in problem
 
 
 def test_with_all_rights_nothing_is_wrong_but_the_size_of_letters(guarded: KafkaBroker, tmp_path: Path) -> None:

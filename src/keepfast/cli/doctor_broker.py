@@ -11,13 +11,17 @@ from dataclasses import replace
 from functools import partial
 
 from keepfast.cli.doctor_findings import DoctorFinding
-from keepfast.core.errors import KeepfastError, SourceError
+from keepfast.core.errors import Fault, KeepfastError, SourceError
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.config import Connection, admin_properties
 from keepfast.kafka.probe import ProbedCluster
 
 Check = Callable[[], DoctorFinding]
 FIREWALL = "Check the address and port, that the broker runs, and that no firewall blocks the connection."
+SILENT = (
+    "Check that the broker is neither frozen nor overloaded, and that the port is one of Kafka that uses {protocol}"
+    " (kafka.security_protocol)."
+)
 NO_LOCAL_BROKER = "Start one with `keepfast broker --port {port}`; `keepfast dev {target}` starts its own."
 
 
@@ -67,6 +71,9 @@ def _reached(connection: Connection, address: str, timeout_s: float, target: str
     try:
         KafkaAdmin(admin_properties(replace(connection, brokers=(address,)))).check(timeout_s)
     except SourceError as error:
+        if error.fault is Fault.RETRY:
+            text = f"{address} accepts connections, but has given no answer within {timeout_s:g} s"
+            return DoctorFinding("broker", "problem", text, SILENT.format(protocol=connection.security_protocol))
         why = str(error).partition(". ")[0]  # the rest is advice; ours is more specific
         return DoctorFinding("broker", "problem", f"{address} refused the connection: {why}", _login_hint(connection))
     except KeepfastError as error:
