@@ -281,6 +281,18 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     assert text[-1] == "and 10 partitions with less lag"
 
 
+def test_the_view_names_a_topic_that_is_missing() -> None:
+    state = ConsumerState(
+        name="charge", group="g", topics=("orders.v1",), order="key", commit="each", phase="running",
+        missing_topics=("orders.v1",),
+    )  # fmt: skip
+    app = AppState(
+        app="shop", version="", keepfast="0.1.0", pid=7, uptime_s=5, phase="running", consumers={"charge": state},
+        counts={},
+    )  # fmt: skip
+    assert "charge: there is no topic orders.v1: nothing of it is read" in drawn(view_of(app), width=80)
+
+
 def drawn(view: RenderableType, *, width: int) -> list[str]:
     paper = StringIO()
     Console(file=paper, width=width).print(view)

@@ -71,7 +71,16 @@ def detail_of(name: str, detail: ConsumerDetail) -> RenderableType:
 
 def _problems(name: str, state: ConsumerState) -> Iterator[Text]:
     held = [f"held by {hold.name}: {HOLDS[hold.name]}" for hold in state.holds if hold.name in HOLDS]
-    texts = [*held, state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state)]
+    missing = [f"there is no topic {topic}: nothing of it is read" for topic in state.missing_topics]
+    texts = [
+        *held,
+        state.why,
+        *missing,
+        state.brokers,
+        state.letters_refused.why,
+        state.moves_refused.why,
+        *_stuck(state),
+    ]
     suspects = sum(one.suspects for one in state.partitions)
     texts += [f"probation, {suspects:,} records run alone"] if suspects else []
     yield from (Text(f"{clean_text(name)}: {clean_text(text, 300)}", "red") for text in texts if text)
