@@ -132,6 +132,23 @@ def test_a_spool(spool: SpoolState, code: str | None, ready: bool) -> None:
     assert (report.live, report.ready) == (True, ready)
 
 
+def test_a_spool_says_why_kafka_does_not_take_its_letters_also_when_it_is_full() -> None:
+    missing = msgspec.structs.replace(WELL, letter_topics={"orders.dlq": None})
+    holds, full = SpoolState(letters=3, waits="no topic"), SpoolState(letters=3, waits="no topic", refusing="disk full")
+
+    def texts(spool: SpoolState, state: ConsumerState = missing) -> list[str]:
+        return [reason.text for reason in health_of(seen(state, spool=spool)).reasons]
+
+    assert texts(holds) == [
+        "3 dead letters are in the spool because Kafka did not accept them: no topic",
+        "The topic orders.dlq does not exist: dead letters are kept in the spool until it does.",
+    ]
+    refused = msgspec.structs.replace(missing, letters_refused=REFUSED)
+    full_text, _, missing_text = texts(full, refused)
+    assert full_text == "The spool refuses letters: disk full. Kafka does not take those that it holds: no topic"
+    assert missing_text == "The topic orders.dlq does not exist: a dead letter blocks its lane until it does."
+
+
 def test_the_lag_of_a_consumer_is_the_sum_of_its_partitions_and_its_holds_are_in_words() -> None:
     partitions = tuple(PartitionState(topic="t", partition=n, lag=lag) for n, lag in ((0, 7), (1, 5), (2, None)))
     holds = (Hold(name="breaker", for_s=9.0),)

@@ -169,7 +169,7 @@ class LoopStatus:
             stuck_handlers=overdue.reports.count,
             brokers=self._brokers_away(now),
             queue=self._queue(),
-            longest_turn_s=MAX_TURN_S + plan.revoke_timeout_s,
+            turn_limit_s=MAX_TURN_S + plan.revoke_timeout_s,
         )
         self._remind(now)
         if log.debugging:

@@ -93,7 +93,7 @@ def _reasons(facts: HealthFacts) -> Iterator[Reason]:
         for reason in (
             *_loop(state),
             *_group(state),
-            *_letters(state),
+            *_letters(state, facts.spool),
             *_handlers(state),
             *_stale(state),
             *_guards(state),
@@ -118,9 +118,11 @@ def _failing(code: str, text: str, *, fails_live: bool = False) -> Reason:
 
 def _spool(spool: SpoolState) -> Iterator[Reason]:
     if spool.refusing:
-        yield _failing("spool_refuses", f"The spool refuses letters: {clean_text(spool.refusing)}")
+        waits = f". Kafka does not take those that it holds: {clean_text(spool.waits)}" if spool.waits else "."
+        yield _failing("spool_refuses", f"The spool refuses letters: {clean_text(spool.refusing).rstrip('.')}{waits}")
     elif spool.letters:
-        text = f"{spool.letters} dead letters are in the spool because Kafka did not accept them."
+        why = f": {clean_text(spool.waits)}" if spool.waits else "."
+        text = f"{spool.letters} dead letters are in the spool because Kafka did not accept them{why}"
         yield Reason(code="spool_holds_letters", level="degraded", text=text)
     if spool.stuck:
         text = f"{spool.stuck} letters in the spool are refused by Kafka; see `keepfast spool list`."
@@ -144,7 +146,7 @@ def _loop(state: ConsumerState) -> Iterator[Reason]:
         yield _failing("ended", f"It has ended. {state.why}".strip())
     elif state.phase == "halted":
         yield _failing("halted", f"It was halted: {state.why}")
-    elif state.phase != "draining" and state.turn_age_s > state.longest_turn_s:
+    elif state.phase != "draining" and state.turn_age_s > state.turn_limit_s:
         text = f"Its loop has been stuck for {state.turn_age_s:.0f} s and does not poll; restart the process."
         yield _failing("loop_stuck", text, fails_live=True)
 
@@ -185,13 +187,15 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
         yield _failing("stuck_partitions", text)
 
 
-def _letters(state: ConsumerState) -> Iterator[Reason]:
+def _letters(state: ConsumerState, spool: SpoolState | None) -> Iterator[Reason]:
     refused, moves = state.letters_refused, state.moves_refused
     if refused.records:
         yield _failing("dead_letters_refused", f"{refused.records} dead letters cannot be published {_since(refused)}")
     missing = [topic for topic, depth in state.letter_topics.items() if depth is None]
-    if missing and not refused.records:
-        text = f"The topic {', '.join(missing[:5])} does not exist: a dead letter blocks its lane until it does."
+    if missing and (spool is not None or not refused.records):  # with a spool, what is refused says why that refuses
+        spools = spool is not None and not spool.refusing
+        what = "dead letters are kept in the spool" if spools else "a dead letter blocks its lane"
+        text = f"The topic {', '.join(missing[:5])} does not exist: {what} until it does."
         yield Reason(code="dead_letter_topic_missing", level="degraded", text=text)
     if moves.records:
         text = f"{moves.records} records cannot be moved to their retry topic {_since(moves)}"

@@ -281,6 +281,7 @@ class LocalApp(ServedApp):
             stuck=len(status.stuck),
             sent_on=status.sent_on,
             refusing=status.refusing,
+            waits=status.waits,
         )
 
     # -- commands: each waits for the loop's reply, and raises ControlRefused

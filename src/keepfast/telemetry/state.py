@@ -179,7 +179,7 @@ class ConsumerState(StateStruct, frozen=True, kw_only=True):
     """The age of this state."""
     turn_age_s: float = 0.0
     """Time since the loop began its last iteration."""
-    longest_turn_s: float = 30.0
+    turn_limit_s: float = 30.0
     """An iteration that takes longer means that the loop is stuck."""
 
 
@@ -189,6 +189,9 @@ class SpoolState(StateStruct, frozen=True, kw_only=True):
     stuck: int = 0
     sent_on: int = 0
     refusing: str = ""
+    """Why it does not accept letters."""
+    waits: str = ""
+    """Why Kafka does not take the letters that it holds."""
 
 
 class OutboxState(StateStruct, frozen=True, kw_only=True):

@@ -292,3 +292,15 @@ def test_nothing_is_sent_after_stop_draining_but_answers_are_processed(desk: Des
     desk.sink.answer()
     assert desk.go_on(100) == []
     assert desk.left == [2]
+
+
+def test_the_status_says_why_kafka_does_not_take_the_letters_until_it_does(desk: Desk) -> None:
+    desk.keep(outgoing(1))
+    desk.sink.decide = refuse(Fault.MISSING)
+    desk.go_on()
+    desk.go_on()
+    assert desk.worker.status.waits == "refused"
+    desk.sink.decide = acknowledge
+    desk.go_on(60.0)
+    desk.go_on()
+    assert (desk.worker.status.waits, desk.left) == ("", [])

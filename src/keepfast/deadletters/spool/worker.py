@@ -80,6 +80,7 @@ class TopicOutage:
 
     failures: int = 0
     until: float = 0.0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ class SpoolStatus:
     stuck: tuple[StuckLetter, ...] = ()
     refusing: str = ""
     """Why the spool does not accept letters; empty if it accepted the last one, or has had room since."""
+    waits: str = ""
+    """Why Kafka does not take the letters; empty if it takes them, or has not answered for one yet."""
 
 
 class SpoolWorker:
@@ -303,7 +306,9 @@ class SpoolWorker:
             until = now + (PROBE_S if all((head.size, head.ref) < one for one in others) else STUCK_S)
             self._set_aside(head, sending.letter.id, str(outcome), until, too_large_for=head.topic)
         else:
-            self._pause(self._outages.setdefault(head.topic, TopicOutage()), now)
+            outage = self._outages.setdefault(head.topic, TopicOutage())
+            outage.why = str(outcome)
+            self._pause(outage, now)
             fields: dict[str, Any] = {"topic": head.topic, "fault": outcome.fault, "error": str(outcome)}
             log.sampled(WARNING, "spool_waits_for_kafka", now=now, key=head.topic, **fields)
 
@@ -366,7 +371,8 @@ class SpoolWorker:
             with contextlib.suppress(SpoolError):
                 fill = self._store.fill()
                 self._drop_removed()
-        self.status = replace(before, fill=fill, stuck=tuple(self._stuck.values()))
+        waits = next((one.why for one in self._outages.values() if one.why), "")
+        self.status = replace(before, fill=fill, stuck=tuple(self._stuck.values()), waits=waits)
         if before.fill.letters and not fill.letters:
             log.info("spool_empty", sent_on=before.sent_on)
 
