@@ -66,6 +66,25 @@ def test_all_of_it_is_processed_while_the_consumer_runs_on(
     assert first[:OLD] == sorted(first[:OLD]), "what was below the old offset is read in order"
 
 
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_member_that_gave_up_its_partitions_meanwhile_reports_it_too(
+    kafka: TopicAdmin, topic: TopicFactory, policy: str
+) -> None:
+    """The broker takes them when the topic is deleted, and the group's commits are gone with it."""
+    name, client, seen = topic(), Client(kafka), list[bytes]()
+    client.produce(name, [b"old-%d" % number for number in range(OLD)])
+    client.commit("scenario.work", name, 0)
+    with RunningApp(app_of(kafka, name, seen, auto_offset_reset=policy, group_protocol="consumer")) as inside:
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
+        kafka.delete_topic(name)
+        wait_until(lambda: not len(inside.loop.ownership), "the partition is revoked")
+        kafka.create_topic(name)
+        client.produce(name, [b"new-%d" % number for number in range(NEW)])
+        wait_until(lambda: inside.log.of("topic_recreated"), "the log says so")
+        wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
+        assert "topic_recreated" in [line.fields["reason"] for line in inside.log.of("partition_reset")]
+
+
 def test_the_next_member_does_not_trust_what_was_committed_for_the_old_topic(
     kafka: TopicAdmin, topic: TopicFactory
 ) -> None:

@@ -182,3 +182,10 @@ def test_an_event_is_a_line_of_json_for_another_process(event: events.Event, tmp
 def test_both_want_what_the_log_has_a_line_for() -> None:
     assert EventLog().wants == {type(event) for event in LOGGED}
     assert EventWriter(os.open(os.devnull, os.O_WRONLY)).wants == EventLog().wants
+
+
+def test_an_offset_out_of_range_is_not_said_to_be_due_to_deleted_records_alone() -> None:
+    event = events.PartitionReset(*SOURCE, **PLACE, reason="offset_out_of_range", policy="earliest")
+    [line] = lines_of(event)
+    assert (line.level, line.event) == ("error", "partition_reset")
+    assert "or the log is another one" in line.fields["consequence"]

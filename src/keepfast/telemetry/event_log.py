@@ -36,7 +36,10 @@ HOLD_ADVICE: Final[Mapping[str, dict[str, str]]] = {
     }
 }
 RESET_CONSEQUENCE: Final[Mapping[str, str]] = {
-    "offset_out_of_range": "records between that offset and the log were deleted before they were processed",
+    "offset_out_of_range": (
+        "what is left is read from its beginning: records were deleted before they were processed, or the log is another"
+        " one; if the topic was created again, topic_recreated follows"
+    ),
     "topic_recreated": "the new topic is read from its beginning, some of its records perhaps a second time",
 }
 
