@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from keepfast.core import commit_metadata, crash_guard
 from keepfast.core.commit_metadata import CompletionMap
-from keepfast.core.crash_guard import Guard
+from keepfast.core.crash_guard import Fate, Guard
 from keepfast.core.errors import Fault
 from keepfast.core.guards import BreakerPolicy
 from keepfast.engine.control import ControlOrder
 from keepfast.engine.crash_guard import ExclusiveGate
 from tests.engine.world import World, refusing
+from tests.support.log_capture import LogCapture
 
 
 def fine(values: list[str]) -> None: ...
@@ -52,6 +53,18 @@ def test_after_one_death_batches_are_as_large_as_ever() -> None:
     settle(world)
     assert world.out == [["0:0", "0:1", "0:2"]]
     assert committed_guard(world).mark == 16
+
+
+def test_a_crash_with_nothing_in_flight_is_one_line_for_all_partitions_of_the_assignment() -> None:
+    world = World(fine, partitions=8, max_deliveries=3)
+    world.loop.on_lost(world.places)
+    world.source.found = {place: died() for place in world.places}
+    world.loop.probation._fate = lambda partition, found: Fate(dead=True, in_hand=())  # type: ignore[method-assign]
+    with LogCapture() as log:
+        world.loop.on_assigned(world.places)
+        [line] = log.of("previous_owner_crashed")
+    assert (line.level, line.fields["count"], line.fields["in_flight"]) == ("info", 8, 0)
+    assert line.fields["partitions"] == [str(place) for place in world.places[:5]]
 
 
 def test_suspects_are_batches_of_one_and_run_alone() -> None:

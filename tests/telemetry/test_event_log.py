@@ -99,7 +99,7 @@ def test_a_traceback_is_there_where_it_was_asked_for_and_masked(monkeypatch: pyt
         (events.Held(*SOURCE, hold="stale_run", topic="orders", partition=2), "warning", "partition_held"),
         (events.Held(*SOURCE, hold="commit_refused", topic="orders", partition=2), "error", "partition_held"),
         (
-            events.PreviousOwnerCrashed(*SOURCE, **PLACE, in_flight=0, in_flight_below=None, suspected=False),
+            events.PreviousOwnerCrashed(*SOURCE, **PLACE, in_flight=0, in_flight_below=None, suspected=True),
             "info",
             "previous_owner_crashed",
         ),

@@ -20,7 +20,10 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_UNEXPECTED: "Something unexpected failed; a command did not get through its list, or found a broken rule.",
     EXIT_USAGE: "The command line or the configuration is wrong. Nothing was started; every problem is listed.",
     EXIT_NOT_STARTED: "The broker, a topic or a right was missing at the start, for 30 s (`--wait`: forever).",
-    EXIT_HALTED: "A handler or a rule halted the app. The record stays unfinished and comes again after the restart.",
+    EXIT_HALTED: (
+        "A handler or a rule halted the app; its record stays unfinished and comes again after the restart. Or a task"
+        " that a handler started raised SystemExit: then only what the drain did not finish comes again."
+    ),
     EXIT_DEADLINE: "The drain deadline passed. What was not finished or not committed comes again.",
     EXIT_FENCED: "Another process took this static member's identity. Two must not run under one name.",
     EXIT_SIGINT: "A second Ctrl-C (SIGINT) ended it at once; or a command was interrupted, and says how to continue.",

@@ -79,6 +79,9 @@ class ExclusiveGate:
 
 log = get_logger("keepfast.guard")
 
+MAX_NAMED = 5
+"""So many partitions are named in a line about all of an assignment."""
+
 ALONE_S = 300.0
 """A record that takes longer than this is waited for no more: neither before a suspect starts, nor as a suspect. It may
 hang forever, and the others must continue; what kills only after so long is not found.
@@ -104,6 +107,7 @@ class Probation:
         events: Events,
         recorder: FlightRecorder | None = None,
     ) -> None:
+        self._name = plan.name
         self._group = plan.group
         self._events = events
         self._recorder = recorder
@@ -116,6 +120,7 @@ class Probation:
         self._in_flight = in_flight
         self._gate = gate
         self.suspected: dict[TopicPartition, Partition] = {}
+        self._unharmed: list[TopicPartition] = []  # whose owner crashed with none of their records in flight
         self._next: Run | None = None  # taken from the lanes, and waits until it may start
         self._alone: Run | None = None  # the suspect that is running,
         self._accused: Partition | None = None  # and where its start is counted
@@ -140,6 +145,19 @@ class Probation:
             self._suspect(partition)
             place, suspects = partition.place._asdict(), _suspects(partition, guard)
             self._events.emit(ProbationStarted(*self._events.source, **place, offset=offset, suspects=suspects))
+
+    def report_unharmed(self) -> None:
+        """One line for all partitions that have begun since: a process that crashes may have had hundreds."""
+        if self._unharmed:
+            unharmed, self._unharmed = self._unharmed, []
+            log.info(
+                "previous_owner_crashed",
+                consumer=self._name,
+                consumer_group=self._group,
+                in_flight=0,
+                count=len(unharmed),
+                partitions=[str(place) for place in unharmed[:MAX_NAMED]],
+            )
 
     def carry_over(self, before: Partition, partition: Partition) -> None:
         """A new epoch of a partition that stays with this process: what is known about crashes continues."""
@@ -170,6 +188,8 @@ class Probation:
             return
         known = fate.in_hand is not None
         in_hand = crash_guard.common(fate.in_hand, ((offset, found.lease or 0),)) if fate.in_hand is not None else ()
+        if known and not in_hand and not guard.suspects:
+            self._unharmed.append(partition.place)
         self._events.emit(
             PreviousOwnerCrashed(
                 *self._events.source,

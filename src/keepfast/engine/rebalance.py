@@ -361,6 +361,7 @@ class Assignment:
                 self._abandon(place)
             return {}
         resumed = [self._resume(found[place]) for place in places if belongs.get(place)]
+        self._probation.report_unharmed()
         return {position.place: position for position in (*chosen, *resumed)}
 
     def _siblings(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:

@@ -37,8 +37,8 @@ HOLD_ADVICE: Final[Mapping[str, dict[str, str]]] = {
 }
 RESET_CONSEQUENCE: Final[Mapping[str, str]] = {
     "offset_out_of_range": (
-        "what is left is read from its beginning: records were deleted before they were processed, or the log is another"
-        " one; if the topic was created again, topic_recreated follows"
+        "what is left is read from its beginning: records were deleted before they were processed, or the log is"
+        " another one; if the topic was created again, topic_recreated follows"
     ),
     "topic_recreated": "the new topic is read from its beginning, some of its records perhaps a second time",
 }
@@ -359,7 +359,7 @@ def _previous_owner_crashed(event: events.PreviousOwnerCrashed) -> None:
         crash_guard.warning("previous_owner_crashed", **about, in_flight_below=event.in_flight_below)
     elif event.in_flight:
         crash_guard.warning("previous_owner_crashed", **about, in_flight=event.in_flight)
-    else:
+    elif event.suspected:  # else one line says it of all partitions of the assignment
         crash_guard.info("previous_owner_crashed", **about, in_flight=0)
 
 
