@@ -103,3 +103,9 @@ def test_a_frozen_broker_is_reported_and_a_quiet_one_is_not(protocol: str, monke
         finally:
             broker.resume()
             member.source.close()
+
+
+@pytest.mark.parametrize("statistics", ["", "{}", '{"brokers": []}', '{"brokers": {"b": {"nodename": "b:1"}}}'])
+def test_statistics_in_another_format_say_nothing(statistics: str) -> None:
+    """What they are looked at for must not end a consumer."""
+    assert BrokerWatch({}).observe(statistics) == {}

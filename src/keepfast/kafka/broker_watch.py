@@ -51,8 +51,13 @@ class BrokerWatch:
         self._awaited: frozenset[str] = frozenset()  # at the last statistics
 
     def observe(self, statistics: str) -> dict[str, float]:
-        """The brokers, by address, that owe an answer for too long, and for how many seconds at least."""
-        brokers = self._decode(statistics).brokers
+        """The brokers, by address, that owe an answer for too long, and for how many seconds at least. None of them, if
+        the client has another format than it is known here.
+        """
+        try:
+            brokers = self._decode(statistics).brokers
+        except msgspec.MsgspecError:
+            return {}
         awaited = frozenset(name for name, broker in brokers.items() if _is_awaited(broker))
         before, self._silent = self._silent, {}
         for name, broker in brokers.items():
