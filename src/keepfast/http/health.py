@@ -170,7 +170,10 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
         text = f"The committed offsets of {state.unpositioned} partitions could not be read yet."
         yield Reason(code="offsets_unknown", level="degraded", text=text)
     if any(hold.name == "commit" for hold in state.holds):
-        yield _failing("commits_fail", "Commits fail; no record starts until one is confirmed.")
+        text = (
+            "Commits fail or are not answered, as for a while in a rebalance; no record starts until one is confirmed."
+        )
+        yield _failing("commits_fail", text)
     refused = [f"{one.topic}[{one.partition}]" for one in state.partitions if "commit_refused" in one.holds]
     if refused:
         text = (
