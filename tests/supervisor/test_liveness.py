@@ -15,6 +15,7 @@ from keepfast.http.pages import Pages
 from keepfast.http.server import Server
 from keepfast.supervisor import ChildWatch, LivenessPolicy
 from keepfast.supervisor.liveness import LATE_S, STATE_TIMEOUT_S, Liveness, Outcome
+from keepfast.telemetry.state import HealthReport, Reason
 
 POLICY = LivenessPolicy()
 
@@ -57,10 +58,16 @@ def test_one_whose_server_is_gone_is_restarted_if_it_does_not_exit() -> None:
     assert known_after("live", *times(6, "away")).restart_due(POLICY)
 
 
-def test_one_that_says_itself_that_it_is_not_live_is_restarted_after_three_answers() -> None:
-    assert not known_after("live", "not live", "not live").restart_due(POLICY)
-    assert known_after("live", "not live", "not live", "not live").restart_due(POLICY)
-    assert not known_after("live", "silent", "silent", "not live").restart_due(POLICY)
+def test_one_that_says_itself_that_it_is_not_live_is_restarted_after_as_long() -> None:
+    assert not known_after("live", *times(5, "not live")).restart_due(POLICY)
+    assert known_after("live", *times(6, "not live")).restart_due(POLICY)
+    assert not known_after("live", *times(5, "silent"), "not live").restart_due(POLICY)
+
+
+def test_what_the_supervisor_could_not_ask_counts_for_nothing() -> None:
+    assert not known_after("live", *times(5, "silent"), "not asked", *times(5, "silent")).restart_due(POLICY)
+    known = known_after(*times(100, "not asked"))
+    assert (known.up, known.failures) == (False, 0)
 
 
 @pytest.mark.parametrize("wrong", [{"every_s": 0}, {"timeout_s": -1}, {"failures": 0}, {"restart_after_s": 0}])
@@ -136,6 +143,28 @@ def test_also_after_a_round_that_took_longer_than_it_can(silent: str) -> None:
     with ThreadPoolExecutor(1) as threads:
         watch.ask_all(threads)
     assert watch.of(0).failures == 0
+
+
+def test_an_address_that_cannot_be_used_is_no_fault_of_the_child(tmp_path: Path) -> None:
+    clock = Clock()
+    known = rounds(watching(f"unix:{tmp_path}/{'x' * 200}.sock", clock), clock, [5.0] * 10)
+    assert (known.up, known.failures) == (False, 0)
+
+
+def test_a_child_that_drains_is_left_to_its_own_deadline(tmp_path: Path) -> None:
+    class Draining(LocalApp):
+        def health(self) -> HealthReport:
+            blocked = Reason(code="event_loop_blocked", level="failing", text="…", fails_live=True, fails_ready=True)
+            drains = Reason(code="draining", level="degraded", text="…", fails_ready=True)
+            return HealthReport(status="failing", live=False, ready=False, started=True, reasons=(blocked, drains))
+
+    server = Server(Pages(Draining("shop")))
+    server.start(f"unix:{tmp_path}/0.sock", 0)
+    try:
+        clock = Clock()
+        assert rounds(watching(f"unix:{tmp_path}/0.sock", clock), clock, [5.0] * 3).failures == 0
+    finally:
+        server.stop()
 
 
 def test_answers_of_a_child_that_has_ended_are_not_those_of_the_next(silent: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from keepfast.http.local_app import LocalApp
 from keepfast.http.pages import Pages
 from keepfast.http.server import HttpRequest, Server, as_json
 from keepfast.supervisor.liveness import Liveness
-from keepfast.supervisor.shared_health import Children, ChildSockets, absence
+from keepfast.supervisor.shared_health import Children, ChildSockets, SharedHealthServer, absence
 from keepfast.supervisor.supervisor import ChildStatus
 from keepfast.telemetry.state import AppState, HealthReport, Reason
 
@@ -135,4 +136,16 @@ def test_a_child_that_the_supervisor_restarts_does_not_fail_live_meanwhile(tmp_p
             live.append(children.health().live)
     finally:
         server.stop()
-    assert live == [False, True, False], "until it is asked to end; while it ends; past its deadline"
+    assert live == [True, True, False], "until it is asked to end; while it ends; past its deadline"
+
+
+def test_a_long_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No socket could be made in it."""
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with SharedHealthServer(2) as server:
+        for address in server.addresses().values():
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(address.removeprefix("unix:"))
+    assert list(long.iterdir()) == []

@@ -10,7 +10,7 @@ from tests.supervisor.children import Children
 from tests.support.waiting import wait_until
 
 QUICK = {"every_s": 0.1, "timeout_s": 1.0, "restart_after_s": 4.0, "grace_s": 0.5}
-"""A child that answers has a second for it, three times in a row."""
+"""A child that answers has a second for it, several times."""
 
 
 def pids(children: Children, index: int) -> list[int]:
@@ -40,7 +40,7 @@ def test_one_that_is_stopped_is_killed_and_restarted(tmp_path: Path) -> None:
 def test_one_that_says_that_it_is_not_live_drains_first(tmp_path: Path) -> None:
     body = "serve(lambda: index == 0 or again); report(5); stop_on_signal(code=5, after_s=0.2)"
     children = Children(tmp_path, body)
-    with children.supervised(processes=2, liveness={**QUICK, "restart_after_s": 600.0}) as supervisor:
+    with children.supervised(processes=2, liveness=QUICK) as supervisor:
         wait_until(lambda: children.notes().count("1 up") == 2, "the second start")
         supervisor.end()
     assert children.notes().count("0 up") == 1

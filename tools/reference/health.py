@@ -25,9 +25,9 @@ and `fails_ready` say which probe it fails. Lag, unreachable brokers, dead lette
 restart would not help. A pause by an operator is no problem.
 
 With `--processes`, `consumer` is `name@number`. The supervisor asks each child every 5 s and restarts one that is not
-live: after three such answers in a row (it drains first), or when it has not answered for `health.restart_after_s`
-(30 s; SIGTERM, 10 s later SIGKILL). `/health/live` is 503 while a child is not live, and 200 again while the supervisor
-restarts one that answers, so that an orchestrator does not restart the others.
+live: after `health.restart_after_s` (30 s) of such answers (it drains first), or when it has not answered for as long
+(SIGTERM, 10 s later SIGKILL). `/health/live` fails only while a silent child is being killed, and if a child outlives
+the deadline of its drain, so that an orchestrator does not restart the others.
 
 Host and port are [settings](settings.md#health): `HEALTH_CHECK_PORT` (8080), `HEALTH_CHECK_ENABLED`.
 

@@ -46,6 +46,6 @@ def fetch(
         answer = connection.getresponse()
         return Response(answer.status, answer.read(), answer.headers.get("Content-Type", ""))
     except http.client.HTTPException as error:
-        raise OSError(f"No valid response from {url}: {type(error).__name__}") from error
+        raise ConnectionError(f"No valid response from {url}: {type(error).__name__}") from error
     finally:
         connection.close()

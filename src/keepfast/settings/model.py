@@ -482,7 +482,7 @@ class HealthSettings(Policy):
     restart_after_s: Annotated[
         float,
         Range(10, 86_400),
-        Doc("`--processes`: a child process that does not answer its supervisor for so long is restarted."),
+        Doc("`--processes`: a child that does not answer for so long, or answers that it is not live, is restarted."),
     ] = 30.0
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from logging import WARNING
 from typing import Final, Literal
 
 import msgspec
@@ -23,8 +24,10 @@ from keepfast.telemetry.state import AppState, HealthReport
 
 log = get_logger("keepfast.supervisor")
 
-Outcome = Literal["live", "not live", "silent", "away"]
-"""What came of a probe. `away`: no server listens, because the child is starting or exits."""
+Outcome = Literal["live", "not live", "silent", "away", "not asked"]
+"""What came of a probe. `away`: no server listens, because the child is starting or exits. `not asked`: the supervisor
+itself could not send it.
+"""
 
 LATE_S: Final = 5.0
 """A round of probes that begins or ends so much too late was delayed by the machine, and says nothing of the child."""
@@ -35,8 +38,8 @@ STATE_EVERY_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessPolicy:
-    """When a child is restarted: after it has not answered for `restart_after_s`, or has reported
-    `failures` times in a row that it is not live.
+    """When a child is restarted: after it has not answered for `restart_after_s`, or has answered for as long, every
+    time, that it is not live.
     """
 
     every_s: float = 5.0
@@ -85,6 +88,8 @@ class Liveness:
                 return Liveness(up=True, answered_at=ended_at, asked_at=ended_at, partitions=self.partitions)
             case "away" if not self.up:  # how long a start takes is not known: it imports the app
                 return replace(self, asked_at=ended_at)
+            case "not asked":
+                return replace(self.counting_again(), asked_at=ended_at)
             case _:
                 silent = outcome != "not live"
                 same = self.failures > 0 and silent is self.silent
@@ -104,9 +109,7 @@ class Liveness:
         return replace(self, failures=0, failing_since=None)
 
     def restart_due(self, policy: LivenessPolicy) -> bool:
-        if self.failures < policy.failures:
-            return False
-        return self.failing_s >= policy.restart_after_s if self.silent else True
+        return self.failures >= policy.failures and self.failing_s >= policy.restart_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +219,11 @@ class ChildWatch:
             answer = fetch(self._addresses[index], "/health", timeout_s=self.policy.timeout_s)
         except (ConnectionRefusedError, FileNotFoundError):
             return _Answer("away", sent_at, self._clock())
-        except OSError:
+        except (TimeoutError, ConnectionError, BlockingIOError):
             return _Answer("silent", sent_at, self._clock())
+        except OSError as error:  # too many open files, a path that is too long: no fault of the child
+            log.sampled(WARNING, "child_not_asked", now=sent_at, key=index, process=index, why=str(error))
+            return _Answer("not asked", sent_at, self._clock())
         try:
             report = msgspec.json.decode(answer.body, type=HealthReport)
         except msgspec.MsgspecError:  # it is busy: it answers that it does not
@@ -226,7 +232,9 @@ class ChildWatch:
         outdated = state_at is None or sent_at - state_at > STATE_EVERY_S
         partitions = self._partitions(index) if found != counts or outdated else None
         reasons = tuple(dict.fromkeys(one.code for one in report.reasons if one.fails_live))
-        return _Answer("live" if report.live else "not live", sent_at, self._clock(), reasons, found, partitions)
+        drains = any(one.code == "draining" for one in report.reasons)  # it ends by its own deadline
+        outcome: Outcome = "live" if report.live or drains else "not live"
+        return _Answer(outcome, sent_at, self._clock(), reasons, found, partitions)
 
     def _partitions(self, index: int) -> tuple[str, ...] | None:
         try:

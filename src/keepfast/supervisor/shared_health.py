@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,9 @@ REPLY_TIMEOUT_S: Final = 2.5
 SEEK_TIMEOUT_S: Final = 300.0
 """A child answers a seek when the records in flight are finished; its own settings bound that."""
 MAX_AT_ONCE: Final = 16
+MAX_SOCKET_PATH: Final = 100
+"""Bytes of the address of a Unix socket: 107 on Linux, 103 elsewhere."""
+SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - a folder of its own is made in it
 SUPERVISOR: Final = "supervisor"
 
 T = TypeVar("T")
@@ -106,12 +110,12 @@ class Children(ServedApp):
             if (report := _decoded(answer, HealthReport)) is not None
         }
         now, statuses = time.monotonic(), self._by_process()
-        ending = {process for process, one in statuses.items() if one.end_by is not None and now < one.end_by}
+        in_time = {process for process, one in statuses.items() if one.end_by is None or now < one.end_by}
         reasons = [
             msgspec.structs.replace(
                 reason,
                 consumer=f"{reason.consumer}@{process}",
-                fails_live=reason.fails_live and process not in ending,  # the supervisor restarts it
+                fails_live=reason.fails_live and process not in in_time,  # the supervisor restarts it
             )
             for process, report in answers.items()
             for reason in report.reasons
@@ -328,6 +332,10 @@ class SharedHealthServer:
 
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory(prefix="keepfast-", ignore_cleanup_errors=True)
+        longest = self._sockets.of(self._processes)
+        if len(os.fsencode(longest)) > MAX_SOCKET_PATH:  # it could neither be bound nor asked
+            self._folder.cleanup()
+            self._folder = TemporaryDirectory(prefix="keepfast-", ignore_cleanup_errors=True, dir=SHORT_FOLDER)
         return self
 
     def __exit__(
