@@ -290,6 +290,8 @@ def test_sqlite(tmp_path: Path) -> None:
         assert verdict(caught(lambda: one.execute("INSERT INTO account VALUES (1)"))) == CONSTRAINT
         assert verdict(caught(lambda: one.execute("SELECT ?", ()))) == INVALID
         assert verdict(caught(lambda: one.execute("SELECT * FROM nothing"))) == INVALID
+        one.create_function("fails", 0, lambda: 1 / 0)
+        assert verdict(caught(lambda: one.execute("SELECT fails()"))) == CONFLICT, "the same code, and another error"
         one.execute("PRAGMA query_only = ON")
         assert verdict(caught(lambda: one.execute("DELETE FROM account"))) == DB_DOWN
 

@@ -193,7 +193,7 @@ def test_a_record_that_timed_out_has_no_turn_any_more_and_writes_nothing(tmp_pat
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT begun() UNION ALL SELECT n + 1 FROM c) INSERT INTO effects SELECT n FROM c"
 
 
-@pytest.mark.parametrize("hangs_in", ["a call of its own", "a statement", "many statements"])
+@pytest.mark.parametrize("hangs_in", ["a call of its own", "a statement", "many statements", "an open cursor"])
 def test_the_transaction_of_an_abandoned_handler_is_rolled_back_at_once_and_takes_nothing_more(
     tmp_path: Path, hangs_in: str
 ) -> None:
@@ -209,11 +209,13 @@ def test_the_transaction_of_an_abandoned_handler_is_rolled_back_at_once_and_take
             if hangs_in == "a statement":
                 tx.create_function("begun", 0, has_begun.set)
                 tx.execute(ENDLESS)
+            cursor = tx.execute("SELECT 1 UNION SELECT 2") if hangs_in == "an open cursor" else None
             has_begun.set()
             while hangs_in == "many statements":
                 tx.execute("INSERT INTO effects VALUES (2)")
             assert go.wait(DEADLINE_S)
             tx.execute("INSERT INTO effects VALUES (3)")
+            assert cursor is None, "it was open until here"
         except sqlite3.OperationalError as error:
             late.append(error)
             with pytest.raises(sqlite3.OperationalError):

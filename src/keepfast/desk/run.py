@@ -190,12 +190,12 @@ class ReplayRun:
         items = self._desk.index.plan(self.fact.run)
         if len(items) < self.fact.total:
             raise _Stopped("stopped", "its plan is not complete in the desk's topic; plan again")
+        # Who resumes a run knows what has failed until now: that does not stop it again, nor count for its canary.
+        self._before = self._results()
         failed = self._desk.index.failed_by(self.fact.run)
         done = [item for item in items if any(case in sent for case, _ in item.cases)]
         self.fact = replace(self.fact, sent=len(done), skipped=0)
         self._cases = len(sent)
-        # Who resumes a run knows what has failed until then: that does not stop it again, nor count for its canary.
-        self._before = self._results()
         self._failed_before = sum(any(case in failed for case, _ in item.cases) for item in done)
         canary = len(done) - self._failed_before
         self._canary_left = max(0, self._policy.canary - canary)

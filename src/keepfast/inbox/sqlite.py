@@ -40,6 +40,7 @@ PRUNE = (
     " (SELECT consumer_group, source, partition, record_offset FROM keepfast_inbox WHERE done_at < ? LIMIT ?)"
 )
 PRUNE_ROWS = 10_000
+INTERRUPT_AFTER_S = 0.5
 SERIALIZED = 3
 """The level of `sqlite3.threadsafety` at which threads may use a connection at the same time. Mostly it is."""
 _gates: WeakValueDictionary[Path, SerialGate] = WeakValueDictionary()
@@ -110,13 +111,18 @@ class SqliteInbox:
             self._release(tx)
 
     def abort(self, tx: sqlite3.Connection) -> None:
-        """Not by closing it, which is unsafe while the handler's thread is in one of its statements."""
+        """Not by closing it, which is unsafe while the handler's thread is in one of its statements. One that runs is
+        interrupted if it takes long: while a cursor is open, that would spoil these statements, too.
+        """
         if sqlite3.threadsafety < SERIALIZED:
             return
-        tx.interrupt()
-        with suppress(sqlite3.Error):  # the interrupted statement may have rolled it back
-            tx.execute("PRAGMA query_only = ON")  # else later statements would count at once
-            tx.execute("ROLLBACK")
+        interrupt = threading.Timer(INTERRUPT_AFTER_S, tx.interrupt)
+        interrupt.daemon = True
+        interrupt.start()
+        for statement in ("PRAGMA query_only = ON", "ROLLBACK"):  # without the first, later ones would count at once
+            with suppress(sqlite3.Error):  # the interrupted statement may have rolled it back
+                tx.execute(statement)
+        interrupt.cancel()
 
     def prune(self, before: datetime) -> int:
         with self.serial_gate.of(None, timeout_s=BUSY_TIMEOUT_S), self._transaction() as tx:

@@ -202,6 +202,8 @@ POLL_FOR_ANSWER_S = 0.001
 DIRECT_WAIT_S = 0.001
 """How long it is awaited on a connection of its own before the client is polled again."""
 
+HELD_TIMEOUT_S = 0.5
+"""How long the coordinator may take to say whether it holds a commit that it has not answered."""
 READ_BACK_PAUSE_S = 0.1
 """After a read-back that timed out: requests must not pile up at an unresponsive coordinator."""
 UNASSIGN_TIMEOUT_S = 5.0
@@ -380,7 +382,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             return False
         requests = self._requests
         if not confirmed and reads_back:
-            confirmed = self._is_held(requests.under_way, wait_s)
+            confirmed = self._is_held(requests.under_way)
         if not confirmed:
             request = requests.drop()
             if request is not None:
@@ -389,13 +391,13 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._notify(self._listener.on_committed, outcome)
         return confirmed
 
-    def _is_held(self, request: CommitRequest | None, timeout_s: float) -> bool:
-        """Whether the group holds all of it. Not known is False."""
+    def _is_held(self, request: CommitRequest | None) -> bool:
+        """Whether the group says that it holds all of it."""
         if request is None:
             return False
         with contextlib.suppress(SourceError):
-            held = self.committed(request.places(), timeout_s)
-            return request.read_back(held, time.monotonic()) is not None
+            outcome = request.read_back(self.committed(request.places(), HELD_TIMEOUT_S), time.monotonic())
+            return outcome is not None and not outcome.failed
         return False
 
     def sweep(self, limit: int) -> list[Message]:

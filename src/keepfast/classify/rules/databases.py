@@ -26,6 +26,10 @@ def _redis(*names: str) -> tuple[str, ...]:
     return tuple(f"{_REDIS}.{name}" for name in names)
 
 
+def _is_of_statement(error: BaseException) -> bool:
+    return any(text in str(error) for text in ("no such", "has no column", "syntax error"))
+
+
 DATABASE_RULES: Final = (
     Rule(
         _states("08", "53", "57P01", "57P02", "57P03", "57P04", "58", "25006"),
@@ -114,10 +118,12 @@ DATABASE_RULES: Final = (
     Rule(
         "sqlite:ERROR",
         "non-retryable",
+        when=_is_of_statement,
         name="sqlite-statement",
         code="DB_STATEMENT_INVALID",
         standard="§1.1.2 Configuration Errors",
-        why="Syntax, or a table or column that does not exist.",
+        why="Syntax, or a table or column that does not exist. SQLite has this code for other errors, too: they are"
+        " retried.",
     ),
     # Drivers, where there is no SQLSTATE
     Rule(
