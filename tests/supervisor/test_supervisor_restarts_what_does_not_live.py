@@ -11,6 +11,8 @@ from tests.support.waiting import wait_until
 
 QUICK = {"every_s": 0.1, "timeout_s": 1.0, "restart_after_s": 4.0, "grace_s": 0.5}
 """A child that answers has a second for it, several times."""
+ANSWERS = {"every_s": 0.1, "timeout_s": 5.0, "restart_after_s": 1.0, "grace_s": 0.5}
+"""For children that answer that they are not live: an answer that is late must not count as another failure."""
 
 
 def pids(children: Children, index: int) -> list[int]:
@@ -40,7 +42,7 @@ def test_one_that_is_stopped_is_killed_and_restarted(tmp_path: Path) -> None:
 def test_one_that_says_that_it_is_not_live_drains_first(tmp_path: Path) -> None:
     body = "serve(lambda: index == 0 or again); report(5); stop_on_signal(code=5, after_s=0.2)"
     children = Children(tmp_path, body)
-    with children.supervised(processes=2, liveness=QUICK) as supervisor:
+    with children.supervised(processes=2, liveness=ANSWERS) as supervisor:
         wait_until(lambda: children.notes().count("1 up") == 2, "the second start")
         supervisor.end()
     assert children.notes().count("0 up") == 1
@@ -54,7 +56,7 @@ def test_one_that_says_that_it_is_not_live_drains_first(tmp_path: Path) -> None:
 def test_one_that_is_not_live_and_does_not_drain_is_killed_at_its_deadline(tmp_path: Path) -> None:
     body = "serve(lambda: again); report(0.3)\nif again: stop_on_signal()\nignore_signals()"
     children = Children(tmp_path, body)
-    with children.supervised(liveness=QUICK, shutdown={"margin_s": 0.3}) as supervisor:
+    with children.supervised(liveness=ANSWERS, shutdown={"margin_s": 0.3}) as supervisor:
         children.wait_for("0 up")
         assert supervisor.end() == 0
     assert "0 ignored SIGTERM" in children.notes()
@@ -79,7 +81,7 @@ def test_one_that_answers_again_in_time_goes_on(tmp_path: Path) -> None:
 
 def test_one_that_drains_because_it_is_not_live_takes_a_stop_for_no_second_signal(tmp_path: Path) -> None:
     children = Children(tmp_path, "serve(lambda: index == 0); report(30); stop_on_signal(after_s=2.0 * index)")
-    with children.supervised(processes=2, liveness=QUICK) as supervisor:
+    with children.supervised(processes=2, liveness=ANSWERS) as supervisor:
         children.wait_for("0 up", "1 stopping")
         assert supervisor.end() == 0
     assert "1 got SIGTERM" in children.notes()
