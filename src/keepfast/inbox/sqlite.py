@@ -119,9 +119,9 @@ class SqliteInbox:
         interrupt = threading.Timer(INTERRUPT_AFTER_S, tx.interrupt)
         interrupt.daemon = True
         interrupt.start()
-        for statement in ("PRAGMA query_only = ON", "ROLLBACK"):  # without the first, later ones would count at once
-            with suppress(sqlite3.Error):  # the interrupted statement may have rolled it back
-                tx.execute(statement)
+        with suppress(sqlite3.Error):  # the interrupted statement may have rolled it back
+            tx.execute("PRAGMA query_only = ON")
+            tx.execute("ROLLBACK")  # never without the line above: later statements would count at once
         interrupt.cancel()
 
     def prune(self, before: datetime) -> int:
