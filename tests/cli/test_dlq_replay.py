@@ -265,10 +265,10 @@ def test_a_replay_that_is_killed_goes_on_without_a_duplicate_and_in_order(place:
     assert killed == 3
 
 
-def test_ctrl_c_says_how_to_go_on_and_nothing_is_sent_twice(place: Place) -> None:
-    place.file(60)
+def interrupted(place: Place, rate: str) -> list[str]:
+    """Ctrl-C when some are sent. Returns the words of the command that continues."""
     with subprocess.Popen(
-        [*KEEPFAST, "dlq", "replay", place.dlq, "--all", "--yes", "--rate", "10/s"],
+        [*KEEPFAST, "dlq", "replay", place.dlq, "--all", "--yes", "--rate", rate],
         cwd=place.folder,
         env=environment(**place.environ),
         stderr=subprocess.PIPE,
@@ -278,7 +278,12 @@ def test_ctrl_c_says_how_to_go_on_and_nothing_is_sent_twice(place: Place) -> Non
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    words = errors.split("To continue, without a duplicate: keepfast dlq ")[1].split()
+    return errors.split("To continue, without a duplicate: keepfast dlq ")[1].split()
+
+
+def test_ctrl_c_says_how_to_go_on_and_nothing_is_sent_twice(place: Place) -> None:
+    place.file(60)
+    words = interrupted(place, "10/s")
     assert place.states()["open"] > 0
     place.run(*words[:3])
     assert sorted(int(message.value()) for message in place.sent(60)) == list(range(60))
@@ -287,17 +292,7 @@ def test_ctrl_c_says_how_to_go_on_and_nothing_is_sent_twice(place: Place) -> Non
 
 def test_a_resumed_run_leaves_out_and_names_what_another_run_has_sent_since(place: Place) -> None:
     place.file(30)
-    with subprocess.Popen(
-        [*KEEPFAST, "dlq", "replay", place.dlq, "--all", "--yes", "--rate", "5/s"],
-        cwd=place.folder,
-        env=environment(**place.environ),
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        wait_until(partial(reached, place, 3), "some are sent")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    words = errors.split("To continue, without a duplicate: keepfast dlq ")[1].split()
+    words = interrupted(place, "5/s")
     left = place.states()["open"]
     assert 0 < left < 30
     place.run("replay", place.dlq, "--all", "--yes")
