@@ -19,6 +19,7 @@ from tests.support import repetition
 from tests.support.thorough import examples
 
 if TYPE_CHECKING:
+    from keepfast.testing.broker import KafkaBroker
     from tests.support.s3 import S3
 
 # Apps under test run side by side, and none of them is to have the port that users' apps have. What tests health and
@@ -77,6 +78,17 @@ def postgres() -> Iterator[str]:
 
     with running() as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaBroker]:
+    """Three nodes, with three replicas of everything, two of them in sync at least. The module's tests may kill,
+    freeze and restart them, and start them again afterwards.
+    """
+    from keepfast.testing.broker import KafkaBroker
+
+    with KafkaBroker(nodes=3) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

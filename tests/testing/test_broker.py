@@ -172,19 +172,6 @@ def test_a_paused_broker_accepts_connections_and_answers_nothing(broker: KafkaBr
     assert answers(broker.bootstrap)
 
 
-@pytest.mark.long
-def test_three_nodes_survive_the_death_of_any_one() -> None:
-    with KafkaBroker(nodes=3) as cluster:
-        cluster.create_topic("replicated")
-        produce(cluster.bootstrap, "replicated", b"before")
-        leader = cluster.admin.list_topics(timeout=DEADLINE_S).topics["replicated"].partitions[0].leader
-        cluster.kill(leader)
-        produce(cluster.bootstrap, "replicated", b"after")
-        assert values(consume(cluster.bootstrap, "replicated", 2)) == [b"before", b"after"]
-        cluster.start()
-        wait_until(lambda: set(cluster.admin.list_topics(timeout=DEADLINE_S).brokers) == {1, 2, 3})
-
-
 def test_the_broker_and_its_folder_go_when_its_owner_is_killed() -> None:
     code = (
         "import sys; from keepfast.testing import KafkaBroker; b = KafkaBroker().start(); "

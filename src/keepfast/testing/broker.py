@@ -28,7 +28,7 @@ from typing import Self
 from keepfast.core.errors import StartError
 from keepfast.testing.jars import KAFKA_VERSION, KafkaFiles, cache_lock, is_cached, kafka_files, random_id
 from keepfast.testing.java import Java, find_java
-from keepfast.testing.kafka_node import KafkaNode, NodeDied, NodeWatcher, wait_until_ready
+from keepfast.testing.kafka_node import KafkaNode, NodeDied, NodeWatcher, leader_of, wait_until_ready
 from keepfast.testing.loopback import free_ports, is_free
 from keepfast.testing.plan import KEYSTORE_PASSWORD, ClusterPlan, NodePorts, server_properties
 from keepfast.testing.topics import ExistingBroker, TopicAdmin
@@ -240,6 +240,12 @@ class KafkaBroker(TopicAdmin):
         """One node: its `pid`, `running`, `paused`, `log`."""
         return self._opened.pick(number)[0]
 
+    def leader(self, name: str, *, partition: int = 0) -> int:
+        """The number of the node that leads a partition; -1 while there is none. `__consumer_offsets` and
+        `__transaction_state` have one partition each by default: their leaders coordinate all groups and transactions.
+        """
+        return leader_of(self.bootstrap, name, partition)
+
     # -- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
@@ -292,8 +298,17 @@ class KafkaBroker(TopicAdmin):
         self._launch(self._opened.pick(node))
         self.wait_ready()
 
+    def roll(self) -> None:
+        """Restart one node after the other, as an upgrade of the brokers does: the next one when all replicas are in
+        sync again.
+        """
+        for node in self.nodes:
+            self.restart(node.number)
+
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until every running node is registered and (when all run) every partition has a leader."""
+        """Wait until every running node is registered and (when all run) every partition has a leader and all its
+        replicas in sync.
+        """
         opened = self._opened
         running = [node for node in opened.nodes if node.running and not node.paused]
         wait_until_ready(
@@ -301,7 +316,7 @@ class KafkaBroker(TopicAdmin):
             self.bootstrap,
             opened.cluster_id,
             timeout_s=timeout_s,
-            leaders=len(running) == len(opened.nodes),
+            whole=len(running) == len(opened.nodes),
         )
 
     def close(self) -> None:

@@ -153,9 +153,9 @@ class NodeDied(StartError):
 
 
 def wait_until_ready(
-    nodes: Sequence[KafkaNode], bootstrap: str, cluster_id: str, *, timeout_s: float, leaders: bool = True
+    nodes: Sequence[KafkaNode], bootstrap: str, cluster_id: str, *, timeout_s: float, whole: bool = True
 ) -> None:
-    """Return when every one of `nodes` is registered and, if `leaders`, every partition has a leader.
+    """Return when every one of `nodes` is registered and, if `whole`, every partition has all its replicas in sync.
 
     Raises NodeDied when a node ends meanwhile, StartError after the timeout or if another cluster answers there.
     """
@@ -172,7 +172,7 @@ def wait_until_ready(
                 f"Another Kafka (cluster {answer.cluster_id}) answers at {bootstrap}: "
                 "choose another port, or none for a free one."
             )
-        if answer is not None and wanted <= set(answer.brokers) and (not leaders or _all_led(answer)):
+        if answer is not None and wanted <= set(answer.brokers) and (not whole or _is_whole(answer)):
             return
         if time.monotonic() > deadline:
             words = "\n".join(node.log_tail() for node in nodes)
@@ -180,9 +180,16 @@ def wait_until_ready(
         time.sleep(0.02)
 
 
+def leader_of(bootstrap: str, topic: str, partition: int) -> int:
+    """The number of the node that leads a partition; -1 if there is none, or no answer."""
+    answer = _ask(_client(bootstrap))
+    found = answer.topics.get(topic) if answer is not None else None
+    return found.partitions[partition].leader if found else -1
+
+
 def _client(bootstrap: str) -> AdminClient:
-    # The client's own back-off grows to 10 s: too long for a boot of 1 s.
-    quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
+    # The client's own back-off grows to 10 s: too long for a boot of 1 s. A node that is frozen is not waited for.
+    quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "socket.timeout.ms": 1_000, "log_level": 0}
     return AdminClient({"bootstrap.servers": bootstrap, **quick})
 
 
@@ -193,8 +200,9 @@ def _ask(admin: AdminClient) -> ClusterMetadata | None:
         return None
 
 
-def _all_led(answer: ClusterMetadata) -> bool:
-    return all(partition.leader >= 0 for topic in answer.topics.values() for partition in topic.partitions.values())
+def _is_whole(answer: ClusterMetadata) -> bool:
+    partitions = [partition for topic in answer.topics.values() for partition in topic.partitions.values()]
+    return all(one.leader >= 0 and len(one.isrs) == len(one.replicas) for one in partitions)
 
 
 # $1 the cluster's folder, $2 "remove" to delete it afterwards
