@@ -73,31 +73,6 @@ class _Walk:
         self.turn = 0
 
 
-class SimDriver:
-    """In place of `engine.workers.Driver`: nothing hangs, so it never loses the loop."""
-
-    def __init__(self, process: Process, slot: Slot) -> None:
-        self._process = process
-        self._rests_at: float | None = None
-        self.rested_s = 0.0
-        self.slot = slot
-
-    def rest(self) -> bool:
-        """The handler has returned."""
-        if not self._process.alive:
-            raise ProcessDied(self._process.name)
-        if self._rests_at is None:
-            self._process.trace.fault("walked_by_the_loop")
-        self._rests_at = self._process.clock.monotonic()
-        return True
-
-    def resume(self, now: float) -> float:
-        """Returns how long no handler ran."""
-        rested_s = 0.0 if self._rests_at is None else now - self._rests_at
-        self._rests_at = None
-        return rested_s
-
-
 class SimExecutor:
     """Implements `core.ports.Executor`.
 
@@ -140,7 +115,6 @@ class SimExecutor:
         self._free: list[Slot] = []  # of workers that are at no run
         self._tally = Tally()
         self._time = 0.0
-        self.driver = SimDriver(process, self._slot() if setup.inline else NO_SLOT)
         self._walks: dict[Run, _Walk] = {}
         self.grace_s = 0.0 if setup.threads else CANCEL_GRACE_S
         self.blocked_until = 0.0  # by a handler that keeps the event loop
@@ -296,19 +270,15 @@ class SimExecutor:
 
     # -- on the thread of the loop
 
-    def clock(self) -> float:
-        return self._time
-
-    def walk(self, run: Run, clock: Callable[[], float] | None = None) -> None:
+    def walk(self, run: Run) -> None:
         """In place of `engine.workers.Inline`: no time passes, whatever the handler says that it took."""
-        self._time = now = self._process.clock.monotonic()
-        self.driver.resume(now)
-        self._sync.walk(run, self._tally, clock or self.clock, self.driver.slot)
-        self.driver.rest()
-
-    def resume(self, now: float) -> None:
-        """The handler is called."""
-        self._time += self.driver.resume(now)
+        self._time = self._process.clock.monotonic()
+        slot = self._slot()
+        self._sync.walk(run, self._tally, lambda: self._time, slot)
+        self._free.append(slot)
+        if not self._process.alive:
+            raise ProcessDied(self._process.name)
+        self._process.trace.fault("walked_by_the_loop")
 
     # -- as a thread that is not interrupted
 

@@ -97,8 +97,6 @@ class _Source:
         self.at_time = source.at_time
         self.seen_ends = source.seen_ends
         self.commit = source.commit
-        self.prepare = source.prepare
-        self.commit_prepared = source.commit_prepared
 
     def poll(self, timeout_s: float) -> Message | None:
         self._enter()

@@ -1,16 +1,15 @@
-"""Plants in worker coroutines, in what becomes of the records that handlers send, and in stretches."""
+"""Plants in worker coroutines, and in what becomes of the records that handlers send."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from keepfast.core.errors import Discard, Reject
-from keepfast.core.runs import Partition, Run
+from keepfast.core.runs import Run
 from keepfast.engine import calls
-from keepfast.engine.commits import Committer
 from keepfast.engine.context import HandlerSends
 from keepfast.engine.failures import Failures
-from keepfast.engine.loop import Starter, Stretch
+from keepfast.engine.loop import Starter
 from keepfast.engine.workers import CoroutineExecutor
 from simulation.plants.plant import Patch, plant
 
@@ -67,57 +66,3 @@ def keeps_the_place_of_a_handler_that_it_gave_up_while_it_had_sends_open(patch: 
             before(self, run)
 
     before = patch.set(Starter, "back", back)
-
-
-@plant
-def does_not_put_back_the_record_after_a_stretch(patch: Patch) -> None:
-    def put_back(self: Stretch) -> None:
-        self._next = None
-
-    patch.set(Stretch, "_put_back", put_back)
-
-
-@plant
-def commits_a_record_of_a_stretch_too_far(patch: Patch) -> None:
-    def positions_of_stretch(self: Committer, partition: Partition) -> Any:
-        position_at = before(self, partition)
-        return lambda base: position_at(base + 1)
-
-    before = patch.set(Committer, "positions_of_stretch", positions_of_stretch)
-
-
-@plant
-def continues_a_stretch_after_a_callback(patch: Patch) -> None:
-    patch.set(Stretch, "end", lambda self: None)
-
-
-@plant
-def does_not_enter_the_last_answer_of_a_stretch(patch: Patch) -> None:
-    def enter(self: Stretch, now: float) -> None:
-        self._answer = None
-        if self._sent is not None:
-            self._sent.confirmed = False
-        before(self, now)
-
-    before = patch.set(Stretch, "_enter", enter)
-
-
-@plant
-def enters_what_a_stretch_did_before_a_failure_as_one_record(patch: Patch) -> None:
-    patch.set(Stretch, "_number", staticmethod(lambda run: None))
-
-
-@plant
-def keeps_the_last_answer_of_a_stretch_silent(patch: Patch) -> None:
-    def enter(self: Stretch, now: float) -> None:
-        sent = self._sent
-        before(self, now)
-        if sent is not None:
-            sent.silent = True
-
-    before = patch.set(Stretch, "_enter", enter)
-
-
-@plant
-def continues_a_stretch_under_a_hold(patch: Patch) -> None:
-    patch.set(Stretch, "suits", lambda self, run: self._inline is not None and run.failed_record is None)

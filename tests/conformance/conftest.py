@@ -18,7 +18,6 @@ LIMITS: dict[str, frozenset[str]] = {
     "simulator-2": frozenset(),
     "simulator-3": frozenset(),
     "kafka": frozenset(),
-    "kafka-direct": frozenset(),
     "adopted": frozenset({"reasons of refused commits", "another subscription"}),
     "kafka-python": frozenset(
         {
@@ -34,7 +33,6 @@ LIMITS: dict[str, frozenset[str]] = {
 
 # Where a client is tried: everywhere, unless it differs from another one in these points only.
 FILES = {
-    "kafka-direct": ("test_a_source_commits", "test_a_source_shares"),
     "adopted": ("test_a_sink_delivers", "test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
     "kafka-python": ("test_a_sink_delivers", "test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
     "kafka-python-eager": ("test_a_source_shares",),
@@ -54,10 +52,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     world: Backend
     if request.param.startswith("simulator-"):
         world = SimulatedBackend(int(request.param.removeprefix("simulator-")))
-    elif request.param in ("kafka", "kafka-direct"):
+    elif request.param == "kafka":
         from tests.conformance.real import RealBackend
 
-        world = RealBackend(request.getfixturevalue("kafka"), direct=request.param == "kafka-direct")
+        world = RealBackend(request.getfixturevalue("kafka"))
     elif request.param == "adopted":
         from tests.conformance.adopted_client import AdoptedBackend
 

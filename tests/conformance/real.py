@@ -17,18 +17,14 @@ from keepfast.core.records import Headers, TopicPartition
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.kafka import Connection, Consuming, KafkaSink, KafkaSource, sink_properties, source_properties
 from keepfast.testing.topics import TopicAdmin
-from tests.support.members import DirectSource
 from tests.support.waiting import happens
 
 
 class RealBackend:
-    """Topics and groups with names of their own on a broker that may serve other tests, too. `direct`: each commit is
-    sent on a connection of its own, from the first one on.
-    """
+    """Topics and groups with names of their own on a broker that may serve other tests, too."""
 
-    def __init__(self, broker: TopicAdmin, *, direct: bool = False) -> None:
+    def __init__(self, broker: TopicAdmin) -> None:
         self._broker = broker
-        self._new_source = DirectSource if direct else KafkaSource
         self._connection = Connection(brokers=[broker.bootstrap])
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "log_level": 0})
         self._sources: list[KafkaSource] = []
@@ -99,7 +95,7 @@ class RealBackend:
             max_poll_interval_ms=4_000,
             fetch_max_wait_ms=100,
         )
-        source = self._new_source(source_properties(self._connection, consuming))
+        source = KafkaSource(source_properties(self._connection, consuming))
         self._sources.append(source)
         return source
 

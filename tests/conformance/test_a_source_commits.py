@@ -53,38 +53,6 @@ def test_the_same_offset_with_new_metadata_is_stored(member: Member, topic: str)
     assert member.source.committed([place], 10.0) == [CommittedOffset(place, 5, "second")]
 
 
-@pytest.mark.parametrize("offset", [0, 5])
-def test_a_prepared_commit_is_confirmed_in_silence_or_reported(member: Member, topic: str, offset: int) -> None:
-    place = TopicPartition(topic, 0)
-    prepared = member.source.prepare(Position(place, offset, "text"))
-    member.source.commit_prepared(prepared)
-    assert not prepared.confirmed, "the answer comes later"
-    drive([member], lambda: prepared.confirmed or member.outcomes)
-    drive_for([member], 0.2)
-    reported = [] if prepared.confirmed else [(prepared.position,)]
-    assert [outcome.confirmed for outcome in member.outcomes] == reported
-    assert member.source.committed([place], 10.0) == [CommittedOffset(place, offset, "text")]
-
-
-def test_one_that_is_not_silent_any_more_is_reported(member: Member, topic: str) -> None:
-    prepared = member.source.prepare(Position(TopicPartition(topic, 0), 1))
-    member.source.commit_prepared(prepared)
-    prepared.silent = False
-    drive([member], lambda: member.outcomes)
-    assert [outcome.confirmed for outcome in member.outcomes] == [(prepared.position,)]
-    assert not prepared.confirmed
-
-
-@pytest.mark.needs("reasons of refused commits")
-def test_a_prepared_commit_that_is_refused_is_reported_and_not_confirmed(member: Member, topic: str) -> None:
-    prepared = member.source.prepare(Position(TopicPartition(topic, 0), 1, "x" * 5000))
-    member.source.commit_prepared(prepared)
-    drive([member], lambda: member.outcomes)
-    [outcome] = member.outcomes
-    assert [(position, error.fault) for position, error in outcome.failed] == [(prepared.position, Fault.TOO_LARGE)]
-    assert not prepared.confirmed
-
-
 def test_metadata_of_4000_characters_comes_back_whole(member: Member, topic: str) -> None:
     place = TopicPartition(topic, 0)
     text = "0123456789" * 400

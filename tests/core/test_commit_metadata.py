@@ -17,7 +17,6 @@ from keepfast.core.commit_metadata import (
     Origin,
     decode,
     encode,
-    encoder,
     origin_of,
     read,
 )
@@ -46,20 +45,6 @@ def test_what_was_encoded_comes_back(offset: int, bits: bytes, topic_id: str, gu
     text = encode(finished, topic_id=topic_id, guard=guard)
     assert decode(text, offset=offset, topic_id=topic_id) == finished
     assert len(text) <= METADATA_LIMIT
-
-
-@given(
-    offset=offsets,
-    topic_id=topic_ids,
-    partitions=st.none() | st.integers(0, 10_000),
-    guard=words,
-    limit=st.integers(0, METADATA_LIMIT),
-)
-def test_what_differs_by_its_offset_alone_is_encoded_in_the_same_way(
-    offset: int, topic_id: str, partitions: int | None, guard: str, limit: int
-) -> None:
-    text = encoder(topic_id=topic_id, partitions=partitions, guard=guard, limit=limit)(offset)
-    assert text == encode(CompletionMap(offset), topic_id=topic_id, partitions=partitions, guard=guard, limit=limit)
 
 
 @given(offset=offsets, bits=bitmaps, guard=words, limit=st.integers(0, METADATA_LIMIT))

@@ -363,27 +363,6 @@ def test_every_commit_moves_the_lease_until_the_end_takes_it_back() -> None:
     assert not one.watch.leave(), "it is taken back already"
 
 
-def test_commits_that_only_renew_the_lease_say_how_far_it_reaches_from_there() -> None:
-    one = Watched()
-    assert not one.watch.renews, "there is no lease yet"
-    one.watch.run_out()
-    one.commit(0, 1)
-    assert one.watch.renews
-    for base in (1, 2, 3):
-        assert read(one.watch.renewal, base).lease == base + MIN_LEASE
-    one.watch.renew(3)
-    assert one.watch.confirmed() == (3 + MIN_LEASE, 3 + MIN_LEASE // 2)
-    one.watch.leave()
-    assert not one.watch.renews, "the next commit takes it back"
-
-
-def test_where_a_death_left_a_mark_commits_do_more_than_renew_the_lease() -> None:
-    one = Watched(Guard(mark=50))
-    one.watch.run_out()
-    one.commit(0, 1)
-    assert not one.watch.renews
-
-
 def test_the_first_lease_may_be_a_longer_one() -> None:
     watch = CrashWatch(Guard(), lambda: None, first_lease=1_000)
     watch.run_out()

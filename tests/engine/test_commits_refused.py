@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.errors import Fault
+from keepfast.core.errors import Fault, SourceError
 from keepfast.core.policies import CommitPolicy
+from keepfast.core.ports import CommitOutcome
 from keepfast.engine.commits import COMMIT_REFUSED, MAX_RETRY_S
-from keepfast.kafka.commits import CommitRequest
 from tests.engine.world import World
 
 OF_ONE = [Fault.MISSING, Fault.REFUSED]
@@ -167,8 +167,10 @@ def test_of_a_request_that_is_given_up_with_one_partition_the_rest_is_committed_
     sent, world.source._unanswered = world.source._unanswered, []
     assert {position.place for position in sent} == set(world.places)
     world.loop.on_lost(world.places[:1])
-    request = CommitRequest(tuple(sent))
-    world.loop.on_committed(request.given_up(world.places[:1]))
+    gone = SourceError("Given up.", fault=Fault.REBALANCING, code="UNKNOWN_MEMBER_ID")
+    late = SourceError("Not answered.", fault=Fault.RETRY, code="_TIMED_OUT")
+    failed = tuple((position, gone if position.place == world.places[0] else late) for position in sent)
+    world.loop.on_committed(CommitOutcome((), failed))
     world.source.requests.clear()
     world.source.answers = True
     world.play(steps=100)

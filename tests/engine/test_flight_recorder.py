@@ -105,29 +105,6 @@ def test_a_short_run_is_noted_record_by_record_and_its_end_as_well() -> None:
     assert noted.fate() == Fate(dead=True, in_hand=())
 
 
-def test_a_run_that_stays_of_one_record_is_noted_once() -> None:
-    noted = Noted()
-    slot, run = noted.recorder.slot(), run_of(noted.partition(), 7)
-    run.single = True
-    assert slot.begin(run, nothing) is nothing
-    assert noted.fate().in_hand == ((7, 8),)
-    slot.end()
-    assert noted.fate().in_hand == ()
-
-
-def test_the_next_records_of_such_a_run_are_noted_one_by_one_and_what_is_between_them_is_not() -> None:
-    noted = Noted()
-    slot, run = noted.recorder.slot(), run_of(noted.partition(), 7)
-    run.single = True
-    slot.begin(run, nothing)
-    slot.end()
-    assert noted.fate().in_hand == ()
-    slot.begin_next(9)
-    assert noted.fate().in_hand == ((9, 10),)
-    slot.end()
-    assert noted.fate() == Fate(dead=True, in_hand=())
-
-
 def test_deaths_are_found_without_a_commit_that_names_them() -> None:
     """As a queue needs them, whose runs are noted record by record however long they are."""
     noted = Noted()

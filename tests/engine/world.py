@@ -12,7 +12,7 @@ from keepfast.core.commit_metadata import METADATA_LIMIT
 from keepfast.core.errors import DecodeError, Fault, SourceError
 from keepfast.core.events import Observer
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, Record, TopicPartition
 from keepfast.core.runs import FilteredOut, Run, SelectedRecords
 from keepfast.deadletters.publisher import Publisher
@@ -73,10 +73,7 @@ class Source:
         self.logs: dict[TopicPartition, list[Message]] = {}
         """All that was fed, by partition; a reset hands it over again."""
         self.moved: list[Position] = []
-        self.silent = True
-        """Whether confirmations of prepared commits are not reported, where the loop allows it."""
         self._unanswered: list[Position] = []
-        self._prepared: PreparedCommit | None = None
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         self.listener = listener
@@ -112,22 +109,12 @@ class Source:
                 self.listener.on_committed(CommitOutcome(confirmed, tuple((one, refusal) for one in failed)))
                 return
             self.committed_at.update({position.place: position for position in positions})
-            if self._prepared is not None and self._prepared.silent and self.silent:
-                self._prepared.confirmed = True
-            else:
-                self.listener.on_committed(CommitOutcome(tuple(positions)))
+            self.listener.on_committed(CommitOutcome(tuple(positions)))
 
     def commit(self, positions: Sequence[Position]) -> None:
         assert not self._unanswered, "one request at a time"
-        self._unanswered, self._prepared = list(positions), None
+        self._unanswered = list(positions)
         self.requests.append([position.place for position in positions])
-
-    def prepare(self, position: Position) -> PreparedCommit:
-        return PreparedCommit(position)
-
-    def commit_prepared(self, prepared: PreparedCommit) -> None:
-        self.commit([prepared.position])
-        self._prepared = prepared
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         return [CommittedOffset(place, 0, self.found.get(place, "")) for place in places]
@@ -202,19 +189,16 @@ class Here:
         self._call = call
         self._tally = tally
         self._mailbox = mailbox
-        self.clock = clock
+        self._clock = clock
         self.driver = Driver(NO_SLOT)
 
-    def walk(self, run: Run, clock: Callable[[], float] | None = None) -> None:
+    def walk(self, run: Run) -> None:
         driver = self.driver
-        self.resume(0.0)
-        self._call.walk(run, self._tally, clock or self.clock)
-        if not driver.rest():
+        driver.begun.append(0.0)
+        self._call.walk(run, self._tally, self._clock)
+        if not driver.end():
             self._mailbox.post(run)
             raise Superseded
-
-    def resume(self, now: float) -> None:
-        self.driver.resume(now)
 
     def lose_the_loop(self) -> None:
         """The handler that runs has taken too long."""

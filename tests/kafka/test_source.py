@@ -373,12 +373,11 @@ def test_groups_do_not_see_each_others_offsets(topic: Topic, join: Join) -> None
     assert [held.offset for held in other.source.committed([place], 5.0)] == [None]
 
 
-@pytest.mark.parametrize("reads", ["poll", "poll without a pause", "sweep"])
+@pytest.mark.parametrize("reads", ["poll", "sweep"])
 def test_the_answer_to_a_commit_costs_no_record(kafka: KafkaBroker, topic: Topic, join: Join, reads: str) -> None:
     """The answer comes while records arrive, in a poll that it ends, and in a sweep that it must not end."""
     name, count = topic(partitions=2), 6_000
     place, member = TopicPartition(name, 0), join(name, new_group())
-    member.source._answer_wait._polls = reads == "poll without a pause"
     drive([member], lambda: member.owned)
     producing = threading.Thread(target=_trickle, args=(kafka, name, count))
     producing.start()

@@ -15,8 +15,6 @@ from keepfast.core.errors import SourceError
 from keepfast.core.ports import CommitOutcome, Position, Source
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import Connection, Consuming, KafkaSource, source_properties
-from keepfast.kafka.commit_connection import GroupMembership, Opener
-from keepfast.kafka.commits import CommitRequest
 from keepfast.testing.topics import TopicAdmin
 from tests.support.waiting import DEADLINE_S, wait_until
 
@@ -146,25 +144,12 @@ class GroupMember:
         self._journal.append((self, call))
 
 
-class DirectSource(KafkaSource):
-    """Sends each commit on a connection of its own from the first one on, but for those inside callbacks."""
-
-    def _send(self, request: CommitRequest) -> None:
-        if not self._changing and self._direct._connection is None:
-            membership = GroupMembership.read(self._open.consumer_group_metadata())
-            assert membership is not None
-            if membership.epoch >= 0:
-                self._direct._connection = Opener(self._properties).open(membership)
-        super()._send(request)
-
-
 def kafka_member(
     to: Connection,
     topic: str,
     group: str,
     *,
     start: int = 0,
-    of: Callable[[dict[str, Any]], KafkaSource] = KafkaSource,
     **consuming: Any,
 ) -> GroupMember:
     """A member with the client of keepfast, and the shortest session that the broker allows."""
@@ -173,7 +158,7 @@ def kafka_member(
         "heartbeat_interval_ms": 1_000,
         "max_poll_interval_ms": SESSION_MS,
     }
-    source = of(source_properties(to, Consuming(group=group, **timings | consuming)))
+    source = KafkaSource(source_properties(to, Consuming(group=group, **timings | consuming)))
     return GroupMember(source, topic, start=start)
 
 

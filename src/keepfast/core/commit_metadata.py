@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -86,29 +85,13 @@ def encode(
     Within METADATA_LIMIT there is room for everything while the window is kept. Where a broker takes less, the map ends
     earlier (what it leaves out is repeated, never skipped); where not even the rest fits, the text is empty.
     """
-    head = f"{_VERSION};{finished.base}{_constant(topic_id, partitions, guard)}"
+    head = f"{_VERSION};{finished.base};{topic_id};{'' if partitions is None else partitions};{guard};"
     room = limit - len(head) - _CRC_LENGTH
     if room < 0:
         return ""
     if finished.bits:
         head += urlsafe_b64encode(finished.bits[: room * 3 // 4]).rstrip(b"=").decode("ascii")
     return f"{head};{crc32(head.encode('ascii')):08x}"
-
-
-def encoder(*, topic_id: str, partitions: int | None, guard: str, limit: int) -> Callable[[int], str]:
-    """`encode` for commits with nothing finished above their offset, which is all that differs between them."""
-    constant = _constant(topic_id, partitions, guard)
-
-    def encode_offset(base: int) -> str:
-        head = f"{_VERSION};{base}{constant}"
-        return f"{head};{crc32(head.encode('ascii')):08x}" if len(head) + _CRC_LENGTH <= limit else ""
-
-    return encode_offset
-
-
-def _constant(topic_id: str, partitions: int | None, guard: str) -> str:
-    """What does not depend on what is finished."""
-    return f";{topic_id};{'' if partitions is None else partitions};{guard};"
 
 
 def origin_of(metadata: str, *, offset: int) -> Origin:

@@ -383,33 +383,11 @@ class CrashWatch:
         """
         if self._mark <= base:
             self._mark = 0
-        if self._has_marks:
+        if self._mark or self._starts or self.charged is not None or self.until or self._in_hand or self.suspects:
             return write(self.propose(base, handed), base)
         self._proposed = self.known = None
         self._extend(handed)
         return f"d{self.lease - base}{self._owner}" if self.lease else ""
-
-    @property
-    def _has_marks(self) -> bool:
-        """Whether there is anything to say but the lease."""
-        return bool(
-            self._mark or self._starts or self.charged is not None or self.until or self._in_hand or self.suspects
-        )
-
-    @property
-    def renews(self) -> bool:
-        """Whether the next commits may just renew the lease: there is nothing else to say."""
-        return self.lease > 0 and not (self._has_marks or self._leaving)
-
-    @property
-    def renewal(self) -> str:
-        """What a commit says that renews the lease, where no record from the commit's offset on has been handed out."""
-        return f"d{self._length}{self._owner}"
-
-    def renew(self, base: int) -> None:
-        """The last of the commits with `renewal` was sent, at `base`."""
-        self._proposed = self.known = None
-        self._lease_from(base)
 
     def propose(self, base: int, handed: int) -> Guard:
         """The same as a value."""
@@ -438,13 +416,9 @@ class CrashWatch:
         self.lease = 0
         if self._working and not self._leaving:
             self._length = lease_length(self._length, 0 if self._handed is None else handed - self._handed)
-            self._lease_from(handed)
-
-    def _lease_from(self, handed: int) -> None:
-        """A commit proposes a lease of this length, of records from `handed` on."""
-        self.lease = handed + self._length
-        self._handed = handed
-        self._awaited = True
+            self.lease = handed + self._length
+            self._handed = handed
+            self._awaited = True
 
     def confirmed(self) -> tuple[int, int]:
         """The broker holds what was proposed last. Returns how far records may start now, and from where on it is time

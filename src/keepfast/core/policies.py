@@ -131,13 +131,6 @@ class CommitPolicy(Policy):
     ] = "each"
     every_s: Annotated[float, Range(0, 3600, above=True), Doc("Interval: after this time at the latest.")] = 1.0
     every_records: Annotated[int, Range(1), Doc("Interval: after this many records at the latest.")] = 10_000
-    own_connection: Annotated[
-        bool,
-        Doc(
-            "From 50 commits a second on, they are sent on a connection of their own to the group's coordinator, which"
-            " takes half the time. `false`: the client sends all of them."
-        ),
-    ] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

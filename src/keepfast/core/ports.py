@@ -54,17 +54,6 @@ class CommitOutcome:
     failed: tuple[tuple[Position, SourceError], ...] = ()
 
 
-@dataclass(slots=True)
-class PreparedCommit:
-    """A commit of one position, made ready before it is sent. While it is `silent`, a source may set `confirmed` when
-    the broker has taken it, instead of calling `on_committed`. Any other outcome is reported.
-    """
-
-    position: Position
-    silent: bool = True
-    confirmed: bool = False
-
-
 NO_ANSWER: Final = "NO_ANSWER"
 """The code of the error that says that a broker does not answer. It is repeated as long as that is so."""
 
@@ -173,13 +162,6 @@ class Source(Protocol):
         A source that commits in transactions stores all positions and produces all their outputs, or nothing: a failure
         means that nothing of it will ever be there. If it cannot know, it calls `on_lost` with all partitions first.
         """
-
-    def prepare(self, position: Position) -> PreparedCommit:
-        """Make the commit of one position ready, so that `commit_prepared` has nothing to do but to send it."""
-        ...
-
-    def commit_prepared(self, prepared: PreparedCommit) -> None:
-        """As `commit`. A source that has nothing to make ready calls that."""
 
     def close(self, *, leave: bool = True) -> None:
         """Leave the group. Final: callbacks may come during it. May block for a while when the broker is down.

@@ -7,7 +7,7 @@ partition. A *failed record* holds its lane until it is finished.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -416,8 +416,8 @@ class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
     While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `skipped`, `failure`, `failed_s`,
-    `waits`, `abort`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned`, `taken`
-    and `reported` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so
+    `waits`, `abort`, `sends`, `sending`, `outputs` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and
+    `taken` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so
     once the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop
     thread owns it. Once `abandoned`, it stays with its worker: the loop continues with a stand-in.
     """
@@ -439,12 +439,9 @@ class Run:
         "messages",
         "outputs",
         "partition",
-        "records",
-        "reported",
         "sending",
         "sends",
         "seqs",
-        "single",
         "skipped",
         "stop",
         "taken",
@@ -465,8 +462,6 @@ class Run:
         self.keys = keys
         self.failed_record = failed_record
         self.batch: Run | None = None  # which it is a part of
-        self.records: Iterator[Message] | None = None  # where its worker takes them from; None: from `messages`
-        self.single = False  # of one record at a time: it is never lengthened
         self.attempt = 1 if failed_record is None else failed_record.failures + 1
         self.begun_at = 0.0
         self.stop = False
@@ -484,7 +479,6 @@ class Run:
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
         self.abandoned = False
         self.taken = 0  # so many of its first records are finished although it is still out
-        self.reported = 0  # so many of them are reported as finished
 
     @property
     def parts(self) -> Sequence[Run]:
@@ -523,12 +517,7 @@ class Run:
     @property
     def may_grow(self) -> bool:
         """Whether its worker would find records that are added to it."""
-        return (
-            self.failed_record is None
-            and self.batch is None
-            and not (self.single or self.stop)
-            and self.failure is None
-        )
+        return self.failed_record is None and self.batch is None and not self.stop and self.failure is None
 
     def enter(self) -> None:
         """It goes out to a worker."""
@@ -610,13 +599,13 @@ class Run:
         """Make it a run over what is left, as if it had never been out."""
         self.messages = messages
         self.seqs = seqs
-        self.batch = self.records = None
+        self.batch = None
         self.stop = False
         self.current = -1
         self.done = 0
         self.filtered = ()
         self.skipped = ()
-        self.taken = self.reported = 0
+        self.taken = 0
         self.failure = None
         self.sends = None
         self.outputs = ()

@@ -106,7 +106,7 @@ class RecordCall:
     def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
         # The same lines as in `AsyncRecordCall.walk`, but for one `await`: both are too hot for a layer in between.
         counts, shortest, done, slow, filtered_s = tally.counts, SHORTEST_S, 0, 0, 0.0
-        handle, messages = slot.begin(run, self.handle), run.records or iter(run.messages)
+        handle, messages = slot.begin(run, self.handle), iter(run.messages)
         begun = last = clock()
         while True:
             try:

@@ -5,11 +5,11 @@ Partitions whose commits the broker refuses for a reason of their own. Owner: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from keepfast.core.commit_metadata import METADATA_LIMIT, decode, encode, encoder
+from keepfast.core.commit_metadata import METADATA_LIMIT, decode, encode
 from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import Fault, SinkError, SourceError
 from keepfast.core.events import CommitFailed, Committed, Held, Released
@@ -320,60 +320,11 @@ class Committer:
     def _is_pending(self, partition: Partition) -> bool:
         return partition.place in self._dirty or partition.place in self._sent
 
-    # -- one record after another, on the loop's own thread (`loop.Stretch`)
-
-    def suits_stretch(self, partition: Partition) -> bool:
-        """Whether nothing is to be committed but what this partition finishes from now on, one record after another."""
-        if self._dirty or self._sent or self._ends or self._singly or self._refused or self._exactly_once:
-            return False
-        return partition.watch is None or partition.watch.renews
-
-    def positions_of_stretch(self, partition: Partition) -> Callable[[int], Position]:
-        """What to commit when all records below an offset are finished, and none from there on is handed out."""
-        guard = "" if partition.watch is None else partition.watch.renewal
-        place, topic_id, count = partition.place, self._topic_id(partition), partition.topic_partitions
-        if not (guard or topic_id or count is not None):
-            return lambda base: Position(place, base)
-        text = encoder(topic_id=topic_id, partitions=count, guard=guard, limit=self._room)
-        return lambda base: Position(place, base, text(base))
-
-    def enter_stretch(self, partition: Partition, position: Position, now: float, *, commits: int) -> None:
-        """One of `positions_of_stretch` is under way, the last of so many; the others are confirmed. What it is about
-        is finished by now.
-        """
-        if partition.watch is not None:
-            partition.watch.renew(position.offset)
-        self._begin(now)
-        del self._dirty[partition.place]
-        self._add(partition, position)
-        self.under_way = True
-        self.commits += commits
-        self.confirmed += commits - 1
-
-    def confirm_stretch(self, partition: Partition, position: Position, *, commits: int) -> None:
-        """So many of `positions_of_stretch` are confirmed, and this is the last one. What it is about is finished."""
-        if partition.watch is not None:
-            partition.watch.renew(position.offset)
-        partition.committed = position.offset, position.metadata
-        partition.ledger.trim()
-        self.commits += commits
-        self.confirmed += commits
-        self._stored(partition)
-
-    def _begin(self, now: float) -> None:
-        """A request is made: what was due is in it."""
+    def _send(self, now: float, partitions: list[Partition]) -> None:
         self._last_at = self._sent_at = now
         self._finished = 0
         self._gather_until = None
         self._pressed = False
-
-    def _add(self, partition: Partition, position: Position) -> None:
-        """The position is in the request; what waits for it is released when that is confirmed."""
-        waiting, partition.awaiting = partition.awaiting, []
-        self._sent[partition.place] = SentPart(partition, position, waiting)
-
-    def _send(self, now: float, partitions: list[Partition]) -> None:
-        self._begin(now)
         positions: list[Position] = []
         for partition in partitions:
             place = partition.place
@@ -382,14 +333,14 @@ class Committer:
                 self._ends.pop(place, None)
             if self._singly:
                 self._singly.pop(place, None)
+            waiting, partition.awaiting = partition.awaiting, []
             position = self._position(partition)
             if position is None:
-                waiting, partition.awaiting = partition.awaiting, []
                 self._release(waiting)
                 continue
             if position.outputs:
                 partition.outputs = []
-            self._add(partition, position)
+            self._sent[place] = SentPart(partition, position, waiting)
             positions.append(position)
         if positions:
             self.under_way = True
@@ -402,7 +353,9 @@ class Committer:
             return None  # started at the beginning and nothing received: there is no number to commit yet
         watch = partition.watch
         guard = "" if watch is None else self._guard(partition, watch, finished.base)
-        topic_id, count = self._topic_id(partition), partition.topic_partitions
+        # Of the topic that its offsets are about, not of the one that has its name now, if it was recreated.
+        topic_id = partition.topic_id or self._topic_ids.get(partition.place.topic, "")
+        count = partition.topic_partitions
         wanted = finished.bits or guard or topic_id or count is not None
         metadata = (
             encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if wanted else ""
@@ -412,10 +365,6 @@ class Committer:
             self._stored(partition)
             return None
         return Position(partition.place, finished.base, metadata, outputs)
-
-    def _topic_id(self, partition: Partition) -> str:
-        """Of the topic that its offsets are about, not of the one that has its name now, if it was recreated."""
-        return partition.topic_id or self._topic_ids.get(partition.place.topic, "")
 
     @staticmethod
     def _guard(partition: Partition, watch: CrashWatch, base: int) -> str:
@@ -444,21 +393,15 @@ class Committer:
                     self._dirty[position.place] = partition  # more may have finished meanwhile
                 self._stored(partition)
             self._release(part.holders)
-        if outcome.confirmed and self.reports:
-            self.report(outcome)
+        if outcome.confirmed:
+            self._report(outcome)
         if sent:
             self._failed(sent, outcome, now)
         else:
             self._failures = 0
             self._not_before = LONG_AGO
 
-    @property
-    def reports(self) -> bool:
-        """Whether confirmed commits are logged or reported as events."""
-        return log.debugging or self._events.wants_commits
-
-    def report(self, outcome: CommitOutcome) -> None:
-        """These commits are confirmed."""
+    def _report(self, outcome: CommitOutcome) -> None:
         if log.debugging:
             shown = {str(position.place): position.offset for position in outcome.confirmed}
             log.debug("committed", consumer=self._events.source[0], offsets=shown)

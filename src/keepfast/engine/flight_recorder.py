@@ -127,8 +127,6 @@ class Slot:
             words[_KIND] = SPAN
             return call
         words[_KIND] = EXACT
-        if run.single:
-            return call
         self._call = call
         return self._noted
 
@@ -136,11 +134,6 @@ class Slot:
         """Of a run of which each record is noted: call the handler for this one."""
         self._words[_FIRST] = message.offset()
         return self._call(message, run)
-
-    def begin_next(self, offset: int) -> None:
-        """The worker is about to handle one more record of a run that was begun as one of single records."""
-        self._words[_FIRST] = offset
-        self._words[_KIND] = EXACT
 
     def begin_batch(self, run: Run) -> None:
         """The worker is about to handle the run in one call: all of it, or what of it is given to the handler."""
@@ -174,9 +167,6 @@ class NoSlot(Slot):
 
     def begin(self, run: Run, call: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG002 - as of a slot
         return call
-
-    def begin_next(self, offset: int) -> None:
-        """Nothing to do."""
 
     def begin_batch(self, run: Run) -> None:
         """Nothing to do."""

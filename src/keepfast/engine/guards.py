@@ -221,11 +221,6 @@ class Guards:
         """Whether only these guards hold the consumer."""
         return self._holds <= {BREAKER, STORM}
 
-    @property
-    def paced(self) -> bool:
-        """Whether records keep a distance from each other."""
-        return self._pacing is not None
-
     def may_take(self, now: float) -> bool:
         """Whether `take` may be asked: nothing is held, or a probe is due."""
         return not self._holds or self.probe_due(now)

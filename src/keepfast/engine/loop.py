@@ -6,20 +6,18 @@ longer than its timeout, whatever handlers, letters, commits or the broker do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from logging import WARNING
 
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Revoked
-from keepfast.core.ports import CommitOutcome, Position, PreparedCommit
-from keepfast.core.records import Message, TopicPartition
+from keepfast.core.ports import CommitOutcome
+from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Run
-from keepfast.core.sizing import INLINE_S
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.control import ControlOrder, Operator
 from keepfast.engine.events import run_finished
-from keepfast.engine.flight_recorder import NO_SLOT
 from keepfast.engine.forwarding import Settled
 from keepfast.engine.mailbox import DRAIN, Ending, HaltApp, Release, Stop
 from keepfast.engine.outcomes import OutcomeSettled
@@ -31,7 +29,6 @@ from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
 from keepfast.engine.subscription import TopicsFound, UnownedFound
 from keepfast.engine.topic_ids import TopicIdsAnswer
-from keepfast.engine.workers import Driver, Inline
 from keepfast.telemetry.logs import get_logger
 
 BUSY_S = 0.005
@@ -78,15 +75,6 @@ class Starter:
         else:
             self._executor.submit(runs, len(in_flight))
 
-    @property
-    def sole(self) -> Run | None:
-        """The run that was kept, if nothing else is in flight."""
-        return self._kept[0] if len(self._kept) == 1 and len(self.in_flight) == 1 else None
-
-    def take_kept(self) -> Run:
-        """It is the caller's to walk now."""
-        return self._kept.pop()
-
     def walk_kept(self, returned: Callable[[Run, float], None]) -> float | None:
         """Walk what was kept and hand it back. Returns when the last of it came back; None: there was nothing. Raises
         Superseded.
@@ -97,14 +85,10 @@ class Starter:
                 run = self._kept.pop()
                 self._inline.walk(run)
                 now = self._clock.monotonic()
-                self.hand_back(run, now, returned)
+                self._here = True
+                returned(run, now)
+                self._here = False
         return now
-
-    def hand_back(self, run: Run, now: float, returned: Callable[[Run, float], None]) -> None:
-        """It was walked on this very thread."""
-        self._here = True
-        returned(run, now)
-        self._here = False
 
     def _await_trial(self, now: float) -> None:
         """Nothing is started until all runs are back: not for long, because one of them may hang."""
@@ -126,195 +110,6 @@ class Starter:
         """It is not in flight any more."""
         self.in_flight.back(run)
         self.sizer.observe(run.elapsed_s, run.done, beside=len(self.in_flight), here=self._here)
-
-
-class Stretch:
-    """Records of one partition that run on the loop's own thread, one after another, each after the confirmed commit of
-    the one before it. Owner: the loop thread.
-
-    They are one run, which takes its next record when the last one is committed (`Run.records`). Between the answer to
-    a commit and the next request there is only the next record: that one is made ready while the answer is awaited,
-    with what is to be committed after it; and what was done is entered in one go at the end. Whatever else happens,
-    while the answer is awaited or because of a record, ends the stretch: a record that arrives, a callback of the
-    client, a failure, a handler that takes long.
-    """
-
-    def __init__(self, parts: LoopParts, starter: Starter, returned: Callable[[Run, float], None]) -> None:
-        self._parts = parts
-        self._starter = starter
-        self._returned = returned
-        applies = parts.committer.each and parts.plan.order == "partition" and parts.batches is None
-        self._inline = parts.workers.inline if applies else None
-        self._source = parts.ports.source
-        self._clock = parts.ports.clock
-        self._events = parts.events
-        self._committer = parts.committer
-        self._intake = parts.intake
-        self._sizer = parts.sizer
-        self._run: Run | None = None  # None if no stretch is under way
-        self._next: Message | None = None  # out of the buffer, to run when the answer is there
-        self._sent: PreparedCommit | None = None  # the last commit
-        self.awaits = False  # the answer to it, at this moment, in the client
-        self._answer: CommitOutcome | None = None
-        self._to_await = False  # the answer to it, when the stretch has ended
-        self._arrived = False  # a record, while an answer was awaited
-        self._error: BaseException | None = None
-
-    # -- callbacks of the client
-
-    def answered(self, outcome: CommitOutcome) -> None:
-        """The answer that it awaits, unless that is a confirmation in silence (`PreparedCommit`)."""
-        self._answer = outcome
-        if outcome.failed or not outcome.confirmed:
-            self.end()
-
-    def end(self) -> None:
-        """Something else happens: first, everything is entered that was done."""
-        if self.awaits:
-            self.awaits = False
-            self._put_back()
-            self._enter(self._clock.monotonic())
-
-    def taken_over(self) -> None:
-        """Another thread drives the loop, because the last one hangs in a record: that is in flight."""
-        run, self._run = self._run, None
-        if run is not None:
-            self._enter_before(run)
-
-    # -- the records
-
-    def suits(self, run: Run) -> bool:
-        """Whether this run, which was taken for this thread, and what comes after it can be done in this way. It must
-        be the only one in flight.
-        """
-        partition, parts = run.partition, self._parts
-        return (
-            self._inline is not None
-            and run.failed_record is None
-            and len(run.messages) == 1
-            and not (parts.holds or self._sizer.trial or parts.probation.suspected or parts.guards.paced)
-            and not (partition.skips or partition.replays or partition.failed_records)
-            and self._committer.suits_stretch(partition)
-            and partition.ledger.watermark() == run.messages[0].offset()
-        )
-
-    def follow(self, run: Run, until: float) -> bool:
-        """Do the run, and what follows it, until it is time, or until something else happens. Returns whether that is a
-        record that has arrived. Raises Superseded.
-        """
-        inline, partition = self._inline, run.partition
-        if inline is None:
-            raise ValueError("nothing is walked on the loop's own thread")
-        driver, clock = inline.driver, inline.clock
-        driver.rested_s = 0.0
-        self._run, self._sent, self._arrived, self._to_await = run, None, False, False
-        position_at = self._committer.positions_of_stretch(partition)
-        first = self._source.prepare(position_at(partition.handed))
-        run.single = True
-        run.records = self._records(run, until, inline, driver, sent=first, position_at=position_at)
-        inline.walk(run, lambda: clock() - driver.rested_s)  # the time of handlers alone
-        run.records = None
-        self.awaits = False
-        if self._run is not None:  # else it has ended meanwhile
-            self._put_back()
-            self._enter(self._clock.monotonic())
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return self._intake.serve_on(BUSY_S) if self._to_await else self._arrived
-
-    def _records(
-        self,
-        run: Run,
-        until: float,
-        inline: Inline,
-        driver: Driver,
-        *,
-        sent: PreparedCommit,
-        position_at: Callable[[int], Position],
-    ) -> Iterator[Message]:
-        """One record after another, each when the commit of the one before it is confirmed. Touches nothing once its
-        thread has lost the loop. An exception is no failure of a record: `follow` raises it.
-        """
-        # long: all that is between a record and the next one, in as few calls as possible
-        partition, messages, buffer, begun_at = run.partition, run.messages, run.partition.buffer, run.begun_at
-        clock, prepare, commit = self._clock.monotonic, self._source.prepare, self._source.commit_prepared
-        slot = driver.slot if partition.flight >= 0 else NO_SLOT
-        reports, reports_runs = self._committer.reports, self._events.wants_runs
-        try:
-            yield messages[0]
-            while driver.rest():
-                slot.end()
-                rests_at = clock()
-                if reports_runs:
-                    run.reported += 1
-                    self._events.emit(run_finished(self._events, run, run.reported - 1, run.reported))
-                commit(sent)
-                self._sent, self._answer = sent, None
-                run.elapsed_s = rests_at - begun_at - driver.rested_s
-                if rests_at >= until or run.elapsed_s >= INLINE_S or not buffer:
-                    self._to_await = True
-                    return
-                message = self._next = buffer.pop(0)
-                partition.buffered_seq += 1
-                following = prepare(position_at(buffer[0].offset() if buffer else partition.ledger.next_offset))
-                self.awaits = True
-                self._arrived = self._intake.serve_on(BUSY_S)
-                self.awaits = False
-                if self._run is None or self._arrived or not (sent.confirmed or self._answer is not None):
-                    return
-                if reports:
-                    self._committer.report(CommitOutcome((sent.position,)))
-                sent, self._next = following, None
-                messages.append(message)
-                run.current += 1
-                run.begun_at = now = clock()
-                driver.rested_s += now - rests_at
-                slot.begin_next(message.offset())
-                inline.resume(now)
-                yield message
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - raised where the walk is over
-            self._error = error
-
-    def _put_back(self) -> None:
-        """The next record does not start in this way."""
-        message, self._next = self._next, None
-        if message is not None and self._run is not None:
-            self._run.partition.buffer.insert(0, message)
-            self._run.partition.buffered_seq -= 1
-
-    def _enter(self, now: float) -> None:
-        """The run has come back, and its last commit is under way, or answered."""
-        run, self._run, sent, answer = self._run, None, self._sent, self._answer
-        self._answer = None
-        if run is None:
-            raise RuntimeError("no stretch is under way")
-        if sent is None or sent.position.offset <= run.messages[-1].offset():  # the last record is not in it
-            self._enter_before(run)
-            self._starter.hand_back(run, now, self._returned)
-            return
-        self._number(run)
-        self._starter.hand_back(run, now, self._returned)
-        self._committer.enter_stretch(run.partition, sent.position, now, commits=run.done)
-        if sent.confirmed:
-            answer = CommitOutcome((sent.position,))
-        if answer is None:
-            sent.silent = False
-        else:
-            self._committer.on_committed(answer, now)
-
-    def _enter_before(self, run: Run) -> None:
-        """All before the last record of the run is finished, and its commit is confirmed."""
-        self._number(run)
-        if self._sent is not None and run.partition.take_stock(run):
-            self._committer.confirm_stretch(run.partition, self._sent.position, commits=run.taken)
-
-    @staticmethod
-    def _number(run: Run) -> None:
-        first = run.seqs[0]
-        run.seqs = range(first, first + len(run.messages))
 
 
 log = get_logger("keepfast.loop")
@@ -376,7 +171,6 @@ class Loop:
         self.overdue = parts.overdue
         self.batches = parts.batches
         self.starter = Starter(parts)
-        self.stretch = Stretch(parts, self.starter, self._returned)
         self.shutdown = Shutdown(parts)
         self.status = LoopStatus(parts, self.shutdown)
         self.seeks = Seeks(parts)
@@ -509,13 +303,6 @@ class Loop:
             if arrived or committer.under_way or self.shutdown.failure is not None or now >= until:
                 return
             self._dispatch(now, keep=True)
-            run = self.starter.sole
-            if run is not None and now < self.status.sample_at and self.stretch.suits(run):
-                arrived = self.stretch.follow(self.starter.take_kept(), until)
-                if self.in_flight or self.failures.settling:
-                    return
-                until = min(until, self._clock.monotonic() + self._idle_s(now))  # a record may wait for its retry now
-                continue
             walked_at = self.starter.walk_kept(self._returned)
             if walked_at is None:
                 return
@@ -526,7 +313,6 @@ class Loop:
 
     def taken_over(self) -> None:
         """Another thread drives the loop from now on, because the last one hangs in a handler."""
-        self.stretch.taken_over()
         self.starter.taken_over()
 
     # -- results
@@ -593,9 +379,8 @@ class Loop:
             self._failed_returned(run, run.failed_record, now)
             return
         if run.done:
-            reported = max(run.taken, run.reported)  # what was taken before is reported
-            if self._reports_runs and run.done > reported:
-                self.events.emit(run_finished(self.events, run, reported, run.done))
+            if self._reports_runs and run.done > run.taken:  # what was taken before is reported
+                self.events.emit(run_finished(self.events, run, run.taken, run.done))
             partition.finish(run)
         if run.done == len(run.messages):
             self.committer.finished(partition, run, run.done)
@@ -630,7 +415,6 @@ class Loop:
     # -- callbacks of the client (core.ports.Listener)
 
     def on_assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.stretch.end()
         now = self._clock.monotonic()
         try:
             self.assignment.assigned(places, now)
@@ -646,7 +430,6 @@ class Loop:
 
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
         """Drain inside: running records finish and are committed; the other partitions continue meanwhile."""
-        self.stretch.end()
         now = self._clock.monotonic()
         deadline = min(now + self.plan.revoke_timeout_s, self.shutdown.deadline)
         self.assignment.lost(places)
@@ -668,7 +451,6 @@ class Loop:
         self.events.emit(Revoked(*self.events.source, partitions=tuple(places), unconfirmed=unconfirmed))
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
-        self.stretch.end()
         self.assignment.lost(places)
         self.seeks.leaving(places)
         self.handover.forget(self.handover.close_down(places))
@@ -677,17 +459,12 @@ class Loop:
         self.events.emit(Lost(*self.events.source, partitions=tuple(places)))
 
     def on_committed(self, outcome: CommitOutcome) -> None:
-        if self.stretch.awaits:
-            self.stretch.answered(outcome)
-        else:
-            self.committer.on_committed(outcome, self._clock.monotonic())
+        self.committer.on_committed(outcome, self._clock.monotonic())
 
     def on_end(self, place: TopicPartition, offset: int) -> None:
-        self.stretch.end()
         self.intake.reached(place, offset)
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
-        self.stretch.end()
         now = self._clock.monotonic()
         if error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)

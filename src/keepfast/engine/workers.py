@@ -453,42 +453,26 @@ class Driver:
     """What the thread that drives the loop writes to. `begun` has the time at which it called the handler, while that
     runs. The one that takes it out has the loop: the driver, when the handler has returned, or the watcher, when it has
     taken too long. That is one step of the interpreter, so that no lock is needed between two records.
-
-    `rested_s`: how long, in a run that it walks, it has done something else than to call the handler.
     """
 
-    __slots__ = ("_rests", "begun", "rested_s", "slot", "tallies")
+    __slots__ = ("begun", "slot", "tallies")
 
     def __init__(self, slot: Slot) -> None:
         self.begun: deque[float] = deque(maxlen=1)
-        self._rests = True
-        self.rested_s = 0.0
         self.slot = slot
         self.tallies = Tallies()
 
-    def resume(self, now: float) -> None:
-        """The handler is called."""
-        self._rests = False
-        self.begun.append(now)
-
-    def rest(self) -> bool:
-        """The handler has returned: whatever the thread does until `resume`, it does not hang in a record. Whether it
-        still has the loop.
-        """
-        if not self._rests:
-            try:
-                self.begun.pop()
-            except IndexError:
-                return False
-            self._rests = True
+    def end(self) -> bool:
+        """Note that the handler has returned. Returns False if another thread has taken the loop over."""
+        try:
+            self.begun.pop()
+        except IndexError:
+            return False
         return True
 
 
 class Inline:
-    """Which thread drives the loop, and the runs that it walks itself. `walk` and `resume` are the driver's."""
-
-    clock = staticmethod(time.perf_counter)
-    """What measures the time of handlers."""
+    """Which thread drives the loop, and the runs that it walks itself. Only the driver calls `walk`."""
 
     def __init__(
         self,
@@ -515,22 +499,18 @@ class Inline:
         self._drive = drive
         self._watch_from_a_new_thread()
 
-    def walk(self, run: Run, clock: Callable[[], float] = time.perf_counter) -> None:
+    def walk(self, run: Run) -> None:
         """Call the handler for the records of the run, here and now. Raises Superseded if one of them took too long."""
         driver = self.driver
-        self.resume(time.monotonic())
-        self._walk(run, driver.tallies[run.partition.place.topic], clock, driver.slot)
-        if driver.rest():
+        driver.begun.append(time.monotonic())
+        if not self._watched:
+            self._awake.set()
+        self._walk(run, driver.tallies[run.partition.place.topic], time.perf_counter, driver.slot)
+        if driver.end():
             return
         self._spare.append(driver)
         self._mailbox.post(run)
         raise Superseded
-
-    def resume(self, now: float) -> None:
-        """The handler is called."""
-        self.driver.resume(now)
-        if not self._watched:
-            self._awake.set()
 
     def _new(self) -> Driver:
         driver = Driver(NO_SLOT if self._recorder is None else self._recorder.slot())
@@ -546,7 +526,7 @@ class Inline:
             if quiet >= QUIET_LOOKS:
                 self._watched = False
                 self._awake.clear()
-                if not self.driver.begun:  # looked at after that: `resume` notes the time before it looks itself
+                if not self.driver.begun:  # looked at after that: `walk` notes the time before it looks itself
                     self._awake.wait()
                 quiet = 0
             self._watched = True

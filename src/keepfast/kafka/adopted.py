@@ -37,9 +37,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from keepfast.core.errors import ConfigError, Fault, SinkError, SourceError
 from keepfast.core.ports import Delivery, Listener, Position, Sink, Source
 from keepfast.core.records import Outgoing, TopicPartition
-from keepfast.kafka.commit_connection import GroupMembership
-from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.faults import error_in, sink_error
+from keepfast.kafka.membership import GroupMembership
 from keepfast.kafka.places import ClientPlace, names_of, translated
 from keepfast.kafka.producer_worker import ProducerWorker, Sending
 from keepfast.kafka.sink import closed, notify, receipt
@@ -129,7 +128,7 @@ class AdoptedSource(KafkaSource):
     """See the module. Raises ConfigError for a client that stores offsets by itself, or is no plain Consumer."""
 
     def __init__(self, client: Any) -> None:
-        super().__init__({}, direct=False)  # how it connects cannot be read
+        super().__init__({})
         self._wake = None  # it has no callback for commits
         _require_usable(client)
         self._given: Consumer = client
@@ -161,11 +160,11 @@ class AdoptedSource(KafkaSource):
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def _send(self, request: CommitRequest) -> None:
+    def commit(self, positions: Sequence[Position]) -> None:
         self._requests.forget_late()  # no late answer will come: there is no callback
         self._sent_at = time.monotonic()
         self._read_back_at = 0.0
-        super()._send(request)
+        super().commit(positions)
 
     def _before(self) -> bool:
         request = self._requests.under_way

@@ -33,19 +33,17 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, cimpl
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import NO_ANSWER, CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
+from keepfast.core.ports import NO_ANSWER, CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.broker_watch import BrokerWatch
 from keepfast.kafka.client_log import LOGGER
-from keepfast.kafka.commit_connection import CommitFrame
-from keepfast.kafka.commits import AnswerWait, CommitRequest, DirectCommits, Requests
+from keepfast.kafka.commits import CommitRequest, Requests
 from keepfast.kafka.config import is_incremental
 from keepfast.kafka.embedded import verify_times
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, source_error, transient_end
@@ -166,15 +164,6 @@ class ListeningSource:
         except BaseException as error:  # noqa: BLE001 - at the client's edge
             self._listener_error = self._listener_error or error
 
-    def commit(self, positions: Sequence[Position]) -> None:
-        raise NotImplementedError
-
-    def prepare(self, position: Position) -> PreparedCommit:
-        return PreparedCommit(position)
-
-    def commit_prepared(self, prepared: PreparedCommit) -> None:
-        self.commit((prepared.position,))
-
     def _raise_listener_error(self) -> None:
         """The first exception since the last call, if there was one."""
         if self._listener_error is not None:
@@ -197,13 +186,6 @@ COMMIT_POLL_S, SHORT_POLL_S = 0.1, 0.001
 and if it cannot.
 """
 
-POLL_FOR_ANSWER_S = 0.001
-"""How long the answer to a commit is polled for without a pause. A late one is waited for."""
-DIRECT_WAIT_S = 0.001
-"""How long it is awaited on a connection of its own before the client is polled again."""
-
-HELD_TIMEOUT_S = 0.5
-"""How long the coordinator may take to say whether it holds a commit that it has not answered."""
 READ_BACK_PAUSE_S = 0.1
 """After a read-back that timed out: requests must not pile up at an unresponsive coordinator."""
 UNASSIGN_TIMEOUT_S = 5.0
@@ -229,23 +211,11 @@ def _yield_function() -> Callable[[None], None] | None:
     return cast(Callable[[None], None], function)
 
 
-def _client_offsets(positions: Sequence[Position]) -> list[ClientPlace]:
-    return [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
-
-
-@dataclass(slots=True)
-class ClientCommit(PreparedCommit):
-    """`offsets`: what the client is given. `frame`: what is sent on a connection of our own instead."""
-
-    offsets: list[ClientPlace] = field(default_factory=list)
-    frame: CommitFrame | None = None
-
-
 class KafkaSource(ListeningSource, OffsetQueries):
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
     `properties` are the client's (see `config.source_properties`). `classic`: the properties to fall back to if the
-    broker does not support KIP-848. `direct`: whether commits may be sent on a connection of our own.
+    broker does not support KIP-848.
 
     Which records come out of `poll` and `sweep`: the client itself drops what it fetched under an older assignment,
     except, in a race of microseconds, for records that it had already put into the batch when a callback stopped their
@@ -253,9 +223,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
     filter the batch only if something was; otherwise no record is examined.
     """
 
-    def __init__(
-        self, properties: Mapping[str, Any], *, classic: Mapping[str, Any] | None = None, direct: bool = True
-    ) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, classic: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self._properties = dict(properties)
         self._classic = classic
@@ -275,10 +243,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._unsent: CommitOutcome | None = None
         self._read_back_at = 0.0
         self._wake = _yield_function()
-        self._is_direct = direct
-        self._direct = DirectCommits(self._properties, on=direct)
         self._changing = False  # inside a callback in which the membership changes
-        self._answer_wait = AnswerWait()
         self._awaits_commit = False  # in `poll`, for the answer to a commit
         self._brokers = BrokerWatch({})
 
@@ -320,12 +285,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             timeout_s = min(timeout_s, SHORT_POLL_S if self._wake is None else COMMIT_POLL_S)
             self._awaits_commit = self._wake is not None
         try:
-            if self._direct.waiting:
-                message = self._poll_directly(timeout_s)
-            elif self._awaits_commit and self._answer_wait.polls:
-                message = self._poll_for_answer(timeout_s)
-            else:
-                message = (self._client or self._open).poll(timeout_s)
+            message = (self._client or self._open).poll(timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("poll", error) from error
         finally:
@@ -341,70 +301,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
             return None
         return cast(Message, message)
 
-    def _poll_for_answer(self, timeout_s: float) -> confluent_kafka.Message | None:
-        """As the client's `poll`, without a pause while the answer to the commit may come soon."""
-        poll, requests, until = self._open.poll, self._requests, time.monotonic() + POLL_FOR_ANSWER_S
-        while requests.under_way is not None:
-            if time.monotonic() >= until:
-                return poll(timeout_s)
-            message = poll(0)
-            if message is not None:
-                return message
-            os.sched_yield()  # the answer comes from threads that may need this processor
-        return None
-
-    def _poll_directly(self, timeout_s: float) -> confluent_kafka.Message | None:
-        """As the client's `poll`, until the commit on a connection of our own is answered."""
-        now = time.monotonic()
-        until, waits_from = now + timeout_s, now + POLL_FOR_ANSWER_S if self._answer_wait.polls else now
-        while True:
-            message = self._open.poll(0)
-            if not self._direct.waiting:
-                return message
-            if message is not None:
-                self._take_direct_answer(0)
-                return message
-            wait_s = min(timeout_s, DIRECT_WAIT_S) if now >= waits_from else 0.0
-            if self._take_direct_answer(wait_s):
-                return None
-            now = time.monotonic()
-            if now >= until:
-                return None
-            if not wait_s:
-                os.sched_yield()  # the answer comes from threads that may need this processor
-
-    def _take_direct_answer(self, wait_s: float, *, reads_back: bool = False) -> bool:
-        """Whether the commit on our own connection was confirmed. If it will not be, the client sends it; with
-        `reads_back` only if the group does not hold it.
-        """
-        confirmed = self._direct.answer(wait_s)
-        if confirmed is None:
-            return False
-        requests = self._requests
-        if not confirmed and reads_back:
-            confirmed = self._is_held(requests.under_way)
-        if not confirmed:
-            request = requests.drop()
-            if request is not None:
-                self._send_by_client(request)
-        elif (outcome := requests.confirm()) is not None:
-            self._notify(self._listener.on_committed, outcome)
-        return confirmed
-
-    def _is_held(self, request: CommitRequest | None) -> bool:
-        """Whether the group says that it holds all of it."""
-        if request is None:
-            return False
-        with contextlib.suppress(SourceError):
-            outcome = request.read_back(self.committed(request.places(), HELD_TIMEOUT_S), time.monotonic())
-            return outcome is not None and not outcome.failed
-        return False
-
     def sweep(self, limit: int) -> list[Message]:
         """Return fetched records, at most `limit`; never blocks; serves callbacks."""
         self._before()
-        if self._direct.waiting:
-            self._take_direct_answer(0)
         try:
             batch = self._open.consume(limit, 0)
         except CLIENT_ERRORS as error:
@@ -446,7 +345,6 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if self._classic is not None and lacks_new_protocol(error):
             self._properties, self._classic = dict(self._classic), None
             self._incremental = is_incremental(self._properties)
-            self._direct = DirectCommits(self._properties, on=self._is_direct)
             self._renew_at = 0.0
             _log.info("group_protocol_classic: the broker does not support KIP-848")
             return True
@@ -471,7 +369,6 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._join(self._topics, self._listener)
 
     def _drop_unanswered(self) -> None:
-        self._direct.close()
         request = self._requests.drop()
         if request is not None:
             self._unsent = request.all_failed(CLOSED)
@@ -586,12 +483,6 @@ class KafkaSource(ListeningSource, OffsetQueries):
         for place in places:
             self._started.pop(place, None)
             self._ends.pop(place, None)
-        request = self._requests.under_way
-        if request is not None and self._direct.waiting and not set(request.places()).isdisjoint(places):
-            # The client must not send it: that would be in the name of the next generation, in which others have them.
-            self._direct.close()
-            self._requests.drop()
-            self._unsent = request.given_up(places)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -604,48 +495,18 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
-        self._send(CommitRequest(tuple(positions)))
-
-    def prepare(self, position: Position) -> ClientCommit:
-        frame = self._direct.frame((position,))
-        return ClientCommit(position, offsets=[] if frame else _client_offsets((position,)), frame=frame)
-
-    def commit_prepared(self, prepared: PreparedCommit) -> None:
-        self._send(CommitRequest((prepared.position,), prepared))
-
-    def _send(self, request: CommitRequest) -> None:
-        requests, positions, prepared = self._requests, request.positions, request.prepared
+        requests = self._requests
         if requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
-        frame = prepared.frame if isinstance(prepared, ClientCommit) else self._direct.frame(positions)
-        if frame is not None and self._direct.send(frame):
-            requests.under_way = request
-        else:
-            self._send_by_client(request)
-        if len(positions) == 1:
-            self._answer_wait.sent_one()
-        else:
-            self._answer_wait.sent(time.monotonic())
-
-    def _send_by_client(self, request: CommitRequest) -> None:
+        request = CommitRequest(tuple(positions))
         client = self._client or self._open  # one call less: every record may come through here under `commit="each"`
-        prepared = request.prepared
-        offsets = prepared.offsets if isinstance(prepared, ClientCommit) else None
         try:
-            client.commit(offsets=offsets or _client_offsets(request.positions), asynchronous=True)
+            client.commit(offsets=[client_position(one) for one in positions], asynchronous=True)
             os.sched_yield()  # to the client's thread that sends it: what the caller does meanwhile must not delay it
         except CLIENT_ERRORS as error:
             self._not_sent(request, error)
             return
-        self._requests.under_way = request  # its answer is served by a later call
-        if not self._changing:
-            self._direct.sent_by_client(self._describe_membership)
-
-    def _describe_membership(self) -> bytes | None:
-        """None if the client has failed. Not to be called in a callback: the client may be about to end."""
-        with contextlib.suppress(*CLIENT_ERRORS):
-            return bytes(self._open.consumer_group_metadata())
-        return None
+        requests.under_way = request  # its answer is served by a later call
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)
@@ -662,11 +523,6 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._notify(self._listener.on_committed, outcome)
             return 0.0
         deadline = time.monotonic() + timeout_s
-        if self._direct.waiting:
-            # What the client sends it also repeats, perhaps when its partitions are another member's.
-            self._take_direct_answer(timeout_s, reads_back=True)
-            if self._direct.waiting:
-                return 0.0
         request = self._requests.under_way
         while request is not None and (left_s := deadline - time.monotonic()) > 0:
             pause_s = self._read_back_at - time.monotonic()
@@ -810,20 +666,16 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._notify(request, *arguments)
 
     def _notify_of(self, change: Callable[[Sequence[TopicPartition]], None], places: Sequence[TopicPartition]) -> None:
-        """The membership changes with the assignment, perhaps not before the listener returns: until then, the client
-        sends all commits.
-        """
+        """The membership changes with the assignment, perhaps not before the listener returns."""
         before, self._changing = self._changing, True
-        self._direct.retire()
         self._notify(change, places)
         self._changing = before
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
-        if error is not None or not self._requests.confirm_silently(partitions or []):
-            outcome = self._outcome(error, partitions or [])
-            if outcome is None:
-                return
-            self._notify(self._listener.on_committed, outcome)
+        outcome = self._outcome(error, partitions or [])
+        if outcome is None:
+            return
+        self._notify(self._listener.on_committed, outcome)
         if self._awaits_commit and self._wake is not None:
             self._wake(None)
 

@@ -26,7 +26,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, Position, PreparedCommit
+from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import Output
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest
@@ -248,7 +248,7 @@ class TransactionalSource(KafkaSource):
         producer: Mapping[str, Any],
         classic: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(properties, classic=classic, direct=False)
+        super().__init__(properties, classic=classic)
         self._worker = TransactionWorker(producer, self._on_answer)
         self._transaction: Transaction | None = None
         self._answer: CommitOutcome | None = None
@@ -270,9 +270,6 @@ class TransactionalSource(KafkaSource):
             return
         self._transaction = Transaction(tuple(positions), member)
         self._worker.begin(self._transaction)
-
-    def commit_prepared(self, prepared: PreparedCommit) -> None:
-        self.commit((prepared.position,))
 
     def poll(self, timeout_s: float) -> Any:
         return super().poll(min(timeout_s, REPLY_POLL_S) if self._transaction is not None else timeout_s)

@@ -86,7 +86,7 @@ def source_of(own: ConsumerSettings, kafka: KafkaSettings, cluster: ClusterFacts
         newer = replace(consuming, group_protocol="consumer")
         properties, classic = source_properties(connection, newer), properties
     if not own.exactly_once:
-        return KafkaSource(properties, classic=classic, direct=own.commit.own_connection)
+        return KafkaSource(properties, classic=classic)
     producer = transaction_properties(connection, own.group, own.group_instance_id or uuid4().hex)
     return TransactionalSource(properties, producer=producer, classic=classic)
 

@@ -9,7 +9,7 @@ from math import inf
 from typing import assert_never
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position, PreparedCommit
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.testing.fakes.acts import OffsetsRead
 from keepfast.testing.fakes.broker import FakeBroker
@@ -66,7 +66,6 @@ class FakeSource:
         self._callback = ""
         self._event_taken = False
         self._answered = False  # a commit, in the poll at hand
-        self._prepared: PreparedCommit | None = None  # under way
         self._closed = False
 
     @property
@@ -190,14 +189,6 @@ class FakeSource:
     def commit(self, positions: Sequence[Position]) -> None:
         self._enter("commit")
         self._commits.send(self._membership.identity(), positions)
-        self._prepared = None
-
-    def prepare(self, position: Position) -> PreparedCommit:
-        return PreparedCommit(position)
-
-    def commit_prepared(self, prepared: PreparedCommit) -> None:
-        self.commit((prepared.position,))
-        self._prepared = prepared
 
     def close(self, *, leave: bool = True) -> None:  # noqa: ARG002 - there are no static members here
         if self._closed:
@@ -323,10 +314,6 @@ class FakeSource:
 
     def _notify(self, outcome: CommitOutcome) -> None:
         self._commits.settle(outcome)
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared.silent and outcome.confirmed == (prepared.position,):
-            prepared.confirmed = True
-            return
         self._guard(lambda: self._the_listener().on_committed(outcome))
 
     def _guard(self, call: Callable[[], None]) -> None:

@@ -1,11 +1,10 @@
-"""Records of one partition on the loop's own thread, with a confirmed commit after each: a stretch."""
+"""Records of one partition that run on the loop's own thread, with a confirmed commit after each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,13 +16,11 @@ from keepfast.core.policies import RetryPolicy
 from keepfast.core.ports import Position
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
-from keepfast.core.sizing import INLINE_S
-from keepfast.engine.calls import Call
 from keepfast.engine.workers import Superseded
 from tests.engine.world import World, refusing
 
 
-class Stretched(World):
+class Alone(World):
     """`log`: what is handled, committed, and confirmed, in this order. `meanwhile` is called once, while an answer is
     awaited, when so many records are done.
     """
@@ -31,9 +28,9 @@ class Stretched(World):
     def __init__(self, handle: Callable[[list[str]], object] = lambda values: None, **options: Any) -> None:
         self.log: list[str] = []
         self.meanwhile: tuple[int, Callable[[], object]] | None = None
-        self.stretches = 0
+        self.walked = 0
         super().__init__(self._note(handle), batch=None, inline=True, **{"partitions": 1, **options})
-        commit, answer, follow = self.source.commit, self.source.answer, self.loop.stretch.follow
+        commit, answer, walk = self.source.commit, self.source.answer, self.here.walk
 
         def committing(positions: list[Position]) -> None:
             self.log += [f"commits {position.offset}" for position in positions]
@@ -48,12 +45,12 @@ class Stretched(World):
             if self.source.committed_at != before:
                 self.log += [f"confirmed {position.offset}" for position in self.source.committed_at.values()]
 
-        def following(run: Run, until: float) -> bool:
-            self.stretches += 1
-            return follow(run, until)
+        def walking(run: Run) -> None:
+            self.walked += 1
+            walk(run)
 
         self.source.commit, self.source.answer = committing, answering  # type: ignore[method-assign, assignment]
-        self.loop.stretch.follow = following  # type: ignore[method-assign]
+        self.here.walk = walking  # type: ignore[method-assign]
 
     def _note(self, handle: Callable[[list[str]], object]) -> Callable[[list[str]], object]:
         def noted(values: list[str]) -> object:
@@ -73,7 +70,7 @@ class Stretched(World):
         self.log.clear()
         self.done.clear()
         self.calls.clear()
-        self.stretches = 0
+        self.walked = 0
 
     def until(self, count: int, *, pass_s: float = 0.0) -> None:
         """So many records are done."""
@@ -100,21 +97,19 @@ def expected(*numbers: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("silent", [True, False])
-def test_each_record_begins_when_the_commit_of_the_one_before_it_is_confirmed(*, silent: bool) -> None:
-    world = Stretched()
-    world.source.silent = silent
+def test_each_record_begins_when_the_commit_of_the_one_before_it_is_confirmed() -> None:
+    world = Alone()
     world.warm_up()
     world.feed("a" * 20)
     world.until(20)
     world.settle()
-    assert world.stretches, "that is what is tested here"
+    assert world.walked == 20, "that is what is tested here"
     assert world.log == expected(*range(1, 21))
     assert world.committed() == 21
 
 
 def test_everything_is_counted_as_if_it_had_come_back_one_by_one() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     sent, confirmed = world.loop.committer.commits, world.loop.committer.confirmed
     world.feed("a" * 20)
@@ -129,7 +124,7 @@ def test_everything_is_counted_as_if_it_had_come_back_one_by_one() -> None:
 
 
 def test_offsets_that_do_not_exist_are_committed_over() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world._ends[world.places[0]] = 7
     world.feed("aa")
@@ -141,7 +136,7 @@ def test_offsets_that_do_not_exist_are_committed_over() -> None:
 
 
 def test_a_record_that_arrives_meanwhile_comes_after_those_that_were_there() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("aaaa")
     world.meanwhile = 2, lambda: world.feed("aaa")
@@ -152,7 +147,7 @@ def test_a_record_that_arrives_meanwhile_comes_after_those_that_were_there() -> 
 
 @pytest.mark.parametrize("done", [1, 3])
 def test_a_partition_that_is_revoked_meanwhile_starts_nothing_more_and_is_committed(done: int) -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 6)
     world.meanwhile = done, lambda: world.revoke(0)
@@ -165,7 +160,7 @@ def test_a_partition_that_is_revoked_meanwhile_starts_nothing_more_and_is_commit
 
 
 def test_one_that_is_lost_meanwhile_starts_nothing_more() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 6)
     world.meanwhile = 3, lambda: world.loop.on_lost(world.places)
@@ -176,7 +171,7 @@ def test_one_that_is_lost_meanwhile_starts_nothing_more() -> None:
 
 
 def test_the_end_of_the_partition_that_is_reached_meanwhile_is_committed_in_its_turn() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 6)
     world.meanwhile = 2, lambda: world.loop.on_end(world.places[0], 12)
@@ -189,7 +184,7 @@ def test_the_end_of_the_partition_that_is_reached_meanwhile_is_committed_in_its_
 
 
 def test_a_commit_that_fails_is_repeated_and_nothing_starts_before_it_is_confirmed() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 5)
     refused = world.source.refused
@@ -207,7 +202,7 @@ def test_a_commit_that_fails_is_repeated_and_nothing_starts_before_it_is_confirm
 
 
 def test_a_commit_that_is_not_answered_lets_nothing_start() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 5)
 
@@ -227,7 +222,7 @@ def test_a_commit_that_is_not_answered_lets_nothing_start() -> None:
 @pytest.mark.parametrize("bad", [1, 2, 4])
 def test_a_record_that_fails_is_retried_in_its_place(bad: int) -> None:
     failures = iter([ConnectionError("no"), None])
-    world = Stretched(lambda values: _raise(next(failures)) if values == [f"0:{bad}"] else None)
+    world = Alone(lambda values: _raise(next(failures)) if values == [f"0:{bad}"] else None)
     world.warm_up()
     world.feed("a" * 5)
     world.until(5, pass_s=0.5)
@@ -238,7 +233,7 @@ def test_a_record_that_fails_is_retried_in_its_place(bad: int) -> None:
 
 
 def test_one_that_is_rejected_is_dead_lettered_and_the_others_continue() -> None:
-    world = Stretched(refusing("0:3"), retry=RetryPolicy(max_retries=0, initial_delay_ms=1, jitter=False))
+    world = Alone(refusing("0:3"), retry=RetryPolicy(max_retries=0, initial_delay_ms=1, jitter=False))
     world.warm_up()
     world.feed("a" * 5)
     world.until(4, pass_s=0.5)
@@ -247,7 +242,7 @@ def test_one_that_is_rejected_is_dead_lettered_and_the_others_continue() -> None
 
 
 def test_records_that_the_filter_drops_are_counted_as_such() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     names = world.feed("a" * 6)
     world.dropped_by_filter.update(names[1:3])
@@ -258,9 +253,9 @@ def test_records_that_the_filter_drops_are_counted_as_such() -> None:
     assert (counts.processed, counts.filtered) == (5, 2)
 
 
-@pytest.mark.parametrize("at", [2, 4], ids=["in the first record of the stretch", "in a later one"])
+@pytest.mark.parametrize("at", [2, 4], ids=["in an early record", "in a later one"])
 def test_a_handler_that_hangs_loses_the_loop_and_its_record_is_in_flight(at: int) -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 5)
     hung: list[int] = []
@@ -286,7 +281,7 @@ def test_a_handler_that_hangs_loses_the_loop_and_its_record_is_in_flight(at: int
 
 
 def test_a_handler_that_hangs_and_fails_after_all_is_retried_in_its_place() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 5)
 
@@ -308,7 +303,7 @@ def test_a_handler_that_hangs_and_fails_after_all_is_retried_in_its_place() -> N
 
 
 def test_a_partition_that_is_revoked_while_a_handler_hangs_keeps_what_was_committed() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 5)
 
@@ -327,94 +322,11 @@ def test_a_partition_that_is_revoked_while_a_handler_hangs_keeps_what_was_commit
     assert not world.loop.in_flight
 
 
-def test_who_loses_the_loop_before_the_first_record_begins_does_not_act_for_the_new_driver() -> None:
-    world = Stretched()
-    world.warm_up()
-    world.feed("a" * 3)
-    walk = world.here._call.walk
-
-    def stalls(run: Run, *arguments: Any) -> None:
-        if run.records is not None:
-            world.here.lose_the_loop()
-            world.loop.taken_over()
-            world.here.driver.resume(0.0)  # which has called the handler of another run
-        walk(run, *arguments)
-
-    world.here._call = cast(Call, SimpleNamespace(walk=stalls))
-    with pytest.raises(Superseded):
-        world.until(3)
-    assert world.log[-1].startswith("handles"), "who drives now commits it"
-    assert list(world.here.driver.begun) == [0.0]
-
-
-@pytest.mark.parametrize("what", ["commit_prepared", "prepare", "report"])
-def test_an_exception_between_two_records_is_raised_and_is_no_failure_of_a_record(what: str) -> None:
-    world = Stretched(observers=(Recorder(),))
-    world.warm_up()
-    world.feed("a" * 6)
-    owner: Any = world.loop.committer if what == "report" else world.source
-    before = getattr(owner, what)
-
-    def breaks(given: Any) -> Any:
-        if len(world.done) == 3:
-            raise MemoryError
-        return before(given)
-
-    setattr(owner, what, breaks)
-    with pytest.raises(MemoryError):
-        world.until(6)
-    setattr(owner, what, before)
-    [partition] = world.loop.ownership
-    assert [record.offset() for record in partition.buffer] == [4, 5, 6]
-    assert not world.loop.in_flight
-    world.revoke(0)  # as when the client is closed
-    commits = [int(word.split()[1]) for word in world.log if word.startswith("commits")]
-    assert commits == sorted(commits)
-    assert world.committed() == 4
-
-
-def test_the_time_that_answers_take_is_not_the_handlers() -> None:
-    def takes_time(values: list[str]) -> None:
-        world.clock.now += 1e-6
-
-    world = Stretched()
-    world.warm_up()
-    world._handle = takes_time
-    answer = world.source.answer
-
-    def late() -> None:
-        world.clock.now += 1e-3
-        answer()
-
-    world.source.answer = late  # type: ignore[method-assign]
-    counted, total_s = sum(world.tally.counts), world.tally.total_s
-    world.feed("a" * 20)
-    world.until(20)
-    world.settle()
-    assert world.stretches
-    assert sum(world.tally.counts) - counted == 20
-    assert world.tally.total_s - total_s == pytest.approx(20e-6)
-
-
-def test_handlers_that_have_taken_their_time_end_it() -> None:
-    def takes_time(values: list[str]) -> None:
-        world.clock.now += INLINE_S / 50
-
-    world = Stretched()
-    world.warm_up()
-    world._handle = takes_time
-    world.feed("a" * 200)
-    world.until(200)
-    world.settle()
-    assert world.stretches in (4, 5)
-    assert offsets(world) == list(range(1, 201))
-
-
 def test_a_stop_is_noticed_within_the_time_that_the_loop_may_be_idle() -> None:
     def tick(values: list[str]) -> None:
         world.clock.now += 0.0005
 
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world._handle = tick
     world.feed("a" * 900)
@@ -427,7 +339,7 @@ def test_a_stop_is_noticed_within_the_time_that_the_loop_may_be_idle() -> None:
 
 
 def test_two_partitions_share_their_commits_instead() -> None:
-    world = Stretched(partitions=2)
+    world = Alone(partitions=2)
     world.warm_up()
     world.feed("a" * 5)
     world.feed("a" * 5, partition=1)
@@ -438,7 +350,7 @@ def test_two_partitions_share_their_commits_instead() -> None:
 
 
 def test_every_commit_renews_the_lease_so_that_it_covers_the_record_after_it() -> None:
-    world = Stretched(max_deliveries=3)
+    world = Alone(max_deliveries=3)
     positions: list[Position] = []
     commit = world.source.commit
 
@@ -458,7 +370,7 @@ def test_every_commit_renews_the_lease_so_that_it_covers_the_record_after_it() -
         assert guard.lease is not None
         assert guard.lease > position.offset, "the next record is covered before it starts"
         leases.append(guard.lease)
-    assert world.stretches
+    assert world.walked
     assert all(one <= other for one, other in pairwise(leases))
     assert world.log.count("handles 60") == 1
     world.stop()
@@ -484,7 +396,7 @@ class Recorder:
 
 def test_each_record_and_each_commit_is_reported_once_and_in_order() -> None:
     recorder = Recorder()
-    world = Stretched(observers=(recorder,))
+    world = Alone(observers=(recorder,))
     world.warm_up()
     recorder.events.clear()
     world.feed("a" * 6)
@@ -495,7 +407,7 @@ def test_each_record_and_each_commit_is_reported_once_and_in_order() -> None:
 
 
 def test_what_the_inbox_has_seen_before_is_counted_as_skipped() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     call = world._call_one
 
@@ -513,7 +425,7 @@ def test_what_the_inbox_has_seen_before_is_counted_as_skipped() -> None:
 
 
 def test_an_error_of_the_client_leaves_what_was_done_entered() -> None:
-    world = Stretched()
+    world = Alone()
     world.warm_up()
     world.feed("a" * 5)
 
