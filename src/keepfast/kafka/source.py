@@ -499,9 +499,12 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
         request = CommitRequest(tuple(positions))
-        client = self._client or self._open  # one call less: every record may come through here under `commit="each"`
+        client = (
+            self._client or self._open
+        )  # no calls of our own: every record comes through here under `commit="each"`
         try:
-            client.commit(offsets=[client_position(one) for one in positions], asynchronous=True)
+            offsets = [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
+            client.commit(offsets=offsets, asynchronous=True)
             os.sched_yield()  # to the client's thread that sends it: what the caller does meanwhile must not delay it
         except CLIENT_ERRORS as error:
             self._not_sent(request, error)
