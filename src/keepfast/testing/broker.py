@@ -1,6 +1,7 @@
 """A real Apache Kafka for tests and development: KRaft, one or three nodes, on loopback ports.
 
-`python -m keepfast.testing.broker --fetch` fetches what it needs ahead of time.
+`python -m keepfast.testing.broker --fetch [VERSION …]` fetches what it needs ahead of time; without a version, what
+keepfast's own tests need.
 
 The command line of a node, and the archive of preloaded classes that halves its boot time (2.5 s to 1.1 s).
 
@@ -26,15 +27,25 @@ from types import TracebackType
 from typing import Self
 
 from keepfast.core.errors import StartError
-from keepfast.testing.jars import KAFKA_VERSION, KafkaFiles, cache_lock, is_cached, kafka_files, random_id
+from keepfast.testing.jars import (
+    CLASSIC_KAFKA_VERSION,
+    KAFKA_VERSION,
+    KafkaFiles,
+    cache_lock,
+    is_cached,
+    kafka_files,
+    random_id,
+)
 from keepfast.testing.java import Java, find_java
 from keepfast.testing.kafka_node import KafkaNode, NodeDied, NodeWatcher, leader_of, wait_until_ready
 from keepfast.testing.loopback import free_ports, is_free
-from keepfast.testing.plan import KEYSTORE_PASSWORD, ClusterPlan, NodePorts, server_properties
+from keepfast.testing.plan import KEYSTORE_PASSWORD, ClusterPlan, NodePorts, server_properties, zookeeper_properties
 from keepfast.testing.topics import ExistingBroker, TopicAdmin
 
 
-def java_command(java: Java, files: KafkaFiles, plan: ClusterPlan, *archive: str) -> list[str]:
+def java_command(
+    java: Java, files: KafkaFiles, plan: ClusterPlan, *archive: str, main: str = "kafka.Kafka"
+) -> list[str]:
     """Everything before the path of server.properties."""
     quiet = ["--sun-misc-unsafe-memory-access=allow"] if java.major >= 24 else []
     return [
@@ -53,12 +64,14 @@ def java_command(java: Java, files: KafkaFiles, plan: ClusterPlan, *archive: str
         *plan.jvm_options,
         "-cp",
         files.classpath,
-        "kafka.Kafka",
+        main,
     ]
 
 
 def archive_options(java: Java, files: KafkaFiles) -> list[str]:
     """The option that names the archive, made first if it is missing; no option where there can be none."""
+    if files.needs_zookeeper:
+        return []  # it cannot boot alone to make one
     archive = _archive_path(java, files, "")
     if not archive.exists():
         with cache_lock():
@@ -106,7 +119,7 @@ def _make_archive(java: Java, files: KafkaFiles, archive: Path) -> None:
 
 
 def _boot_once(java: Java, files: KafkaFiles, home: Path, options: list[str]) -> None:
-    plan = ClusterPlan()
+    plan = ClusterPlan(version=files.version)
     plain, controller = free_ports(2)
     node = KafkaNode(1, home)
     cluster_id = random_id()
@@ -153,6 +166,7 @@ def _keytool(java: Java, *arguments: str) -> None:
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 _PORT_TRIES = 3
+_ZOOKEEPER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 class KafkaBroker(TopicAdmin):
@@ -161,6 +175,7 @@ class KafkaBroker(TopicAdmin):
     Use it as a context manager, or call `start` and `close`. Nodes are counted from 1; methods that take `node` mean
     all of them when it is None. Not thread-safe: one thread at a time. Every method blocks until it is done.
 
+    version         of Apache Kafka; one before 3.3 gets a ZooKeeper
     nodes           1 or 3 (then topics have 3 replicas, of which 2 must be in sync, by default)
     port            of the first node's plain listener (the next nodes follow); None chooses free ones
     data_dir        keep the data here; None takes a temporary folder that is deleted at the end
@@ -176,6 +191,7 @@ class KafkaBroker(TopicAdmin):
     def __init__(
         self,
         *,
+        version: str = KAFKA_VERSION,
         nodes: int = 1,
         port: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
@@ -188,6 +204,7 @@ class KafkaBroker(TopicAdmin):
         jvm_options: Sequence[str] = (),
     ) -> None:
         self.plan = ClusterPlan(
+            version=version,
             nodes=nodes,
             port=port,
             sasl_users=dict(sasl_users or {}),
@@ -343,16 +360,19 @@ class KafkaBroker(TopicAdmin):
 
     def _open(self) -> None:
         java = find_java()
-        files = kafka_files(java)
+        files = kafka_files(java, self.plan.version)
         command = java_command(java, files, self.plan, *archive_options(java, files))
         ports = _choose_ports(self.plan)
         folder = self._wanted_dir or Path(tempfile.mkdtemp(prefix="keepfast-kafka-"))
         folder.mkdir(parents=True, exist_ok=True)
-        self._home = home = _Home(folder, ports, command, keep=self._keep)
+        self._home = home = _Home(folder, ports, command, keep=self._keep, zookeeper=self.plan.needs_zookeeper)
+        if home.zookeeper is not None:
+            home.zookeeper.prepare(files, "", zookeeper_properties(ports, home.zookeeper.home))
+            home.zookeeper.launch(java_command(java, files, self.plan, main=_ZOOKEEPER))
         if self.plan.tls:
             make_certificate(java, folder / "tls")
         for node in home.nodes:
-            node.prepare(files, home.cluster_id, server_properties(self.plan, node.number, ports, node.home))
+            node.prepare(files, home.cluster_id or "", server_properties(self.plan, node.number, ports, node.home))
         self._launch(home.nodes)
 
     def _launch(self, nodes: Sequence[KafkaNode]) -> None:
@@ -364,15 +384,19 @@ class KafkaBroker(TopicAdmin):
 class _Home:
     """An open cluster: its folder, its nodes, and the watcher that cleans up. Ends with the process at the latest."""
 
-    def __init__(self, folder: Path, ports: dict[int, NodePorts], command: list[str], *, keep: bool) -> None:
+    def __init__(
+        self, folder: Path, ports: dict[int, NodePorts], command: list[str], *, keep: bool, zookeeper: bool
+    ) -> None:
         self.folder = folder
         self.ports = ports
         self.command = command
         self.nodes = [KafkaNode(number, folder / f"node-{number}") for number in ports]
-        self.cluster_id = self.nodes[0].cluster_id() or random_id()
+        self.zookeeper = KafkaNode(0, folder / "node-0") if zookeeper else None
+        self.cluster_id = self.nodes[0].cluster_id() or (None if zookeeper else random_id())
         self._watcher = NodeWatcher(folder, remove=not keep)
         self._watcher.start()
-        self._finalizer = weakref.finalize(self, _end, os.getpid(), self.nodes, self._watcher, keep=keep)
+        processes = [*self.nodes, *([self.zookeeper] if self.zookeeper else [])]
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), processes, self._watcher, keep=keep)
 
     def pick(self, node: int | None) -> list[KafkaNode]:
         if node is None:
@@ -419,24 +443,26 @@ def _choose_ports(plan: ClusterPlan) -> dict[int, NodePorts]:
     return chosen
 
 
-def fetch() -> str:
+def fetch(version: str = KAFKA_VERSION) -> str:
     """Fetch and prepare everything a broker needs; returns a sentence about what was done. Raises StartError."""
     began = time.monotonic()
     java = find_java()
-    there = is_cached()
-    files = kafka_files(java)
+    there = is_cached(version)
+    files = kafka_files(java, version)
     archive_options(java, files)
-    what = f"Apache Kafka {KAFKA_VERSION} ({files.size_bytes / 1e6:.0f} MB) is in {files.folder}"
+    what = f"Apache Kafka {version} ({files.size_bytes / 1e6:.0f} MB) is in {files.folder}"
     how = "it existed" if there else f"ready after {time.monotonic() - began:.0f} s"
     return f"{what}, {how}; Java {java.major} from {java.found_in}."
 
 
 def main(arguments: Sequence[str]) -> int:
-    if list(arguments) != ["--fetch"]:
-        sys.stderr.write("usage: python -m keepfast.testing.broker --fetch   (to run a broker: keepfast broker)\n")
+    if not arguments or arguments[0] != "--fetch":
+        usage = "python -m keepfast.testing.broker --fetch [VERSION …]"
+        sys.stderr.write(f"usage: {usage}   (to run a broker: keepfast broker)\n")
         return 2
     try:
-        sys.stdout.write(fetch() + "\n")
+        for version in arguments[1:] or [KAFKA_VERSION, CLASSIC_KAFKA_VERSION]:
+            sys.stdout.write(fetch(version) + "\n")
     except StartError as error:
         sys.stderr.write(f"{error}\n")
         return 3

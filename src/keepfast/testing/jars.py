@@ -3,7 +3,7 @@
 The cache folder is `$KEEPFAST_CACHE_DIR`, else `$XDG_CACHE_HOME/keepfast`, else `~/.cache/keepfast`. In it:
 
     kafka-4.3.1/jars/*.jar               the runtime dependencies of org.apache.kafka:kafka_2.13
-    kafka-4.3.1/bootstrap.checkpoint     what Kafka's own format tool writes into an empty data folder
+    kafka-4.3.1/bootstrap.checkpoint     what Kafka's own format tool writes into an empty data folder (not before 3.3)
     kafka-4.3.1/classes-<java>.jsa       preloaded classes for one Java; halves the boot time
 
 The folder is created atomically, and concurrent processes wait for each other.
@@ -27,10 +27,12 @@ from keepfast.core.errors import StartError
 from keepfast.testing.java import Java
 
 KAFKA_VERSION = "4.3.1"
+CLASSIC_KAFKA_VERSION = "3.9.1"
+"""The last line of Kafka that has only the classic group protocol, for this client."""
 FETCH_TIMEOUT_S = 600
 
 # slf4j-simple: Kafka's own artifacts include no logger, and without one a broker fails silently.
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>keepfast</groupId>
   <artifactId>test-broker</artifactId>
@@ -38,7 +40,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <packaging>pom</packaging>
   <dependencies>
     <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
@@ -59,12 +61,22 @@ log.dirs={data}
 
 @dataclass(frozen=True, slots=True)
 class KafkaFiles:
-    """A complete cache folder."""
+    """The cache folder of one version of Kafka; created atomically, so it is complete if it exists."""
 
     folder: Path
+    version: str = KAFKA_VERSION
+
+    @property
+    def is_complete(self) -> bool:
+        return (self.folder / "jars").is_dir()
+
+    @property
+    def needs_zookeeper(self) -> bool:
+        return needs_zookeeper(self.version)
 
     @property
     def checkpoint(self) -> Path:
+        """There is none if Kafka keeps its metadata in ZooKeeper."""
         return self.folder / "bootstrap.checkpoint"
 
     @property
@@ -86,18 +98,23 @@ def cache_dir() -> Path:
     return (Path(xdg) if xdg else Path.home() / ".cache").expanduser().absolute() / "keepfast"
 
 
-def is_cached() -> bool:
+def needs_zookeeper(version: str) -> bool:
+    """Whether this version of Kafka is run with ZooKeeper: before 3.3, KRaft was a preview."""
+    return tuple(int(number) for number in version.split(".")[:2]) < (3, 3)
+
+
+def is_cached(version: str = KAFKA_VERSION) -> bool:
     """Whether the jars are cached."""
-    return _files().checkpoint.exists()
+    return _files(version).is_complete
 
 
-def kafka_files(java: Java) -> KafkaFiles:
+def kafka_files(java: Java, version: str = KAFKA_VERSION) -> KafkaFiles:
     """The cached files, fetched first if they are not there. Blocks; raises StartError."""
-    files = _files()
-    if files.checkpoint.exists():
+    files = _files(version)
+    if files.is_complete:
         return files
     with cache_lock():
-        if not files.checkpoint.exists():
+        if not files.is_complete:
             _fetch(files, java)
     return files
 
@@ -123,24 +140,25 @@ def random_id() -> str:
     return base64.urlsafe_b64encode(b"\x10" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
 
-def _files() -> KafkaFiles:
-    return KafkaFiles(cache_dir() / f"kafka-{KAFKA_VERSION}")
+def _files(version: str) -> KafkaFiles:
+    return KafkaFiles(cache_dir() / f"kafka-{version}", version)
 
 
 def _fetch(files: KafkaFiles, java: Java) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
         raise StartError(
-            f"Apache Kafka {KAFKA_VERSION} is not in the cache {files.folder}, and Maven, which fetches it, is "
+            f"Apache Kafka {files.version} is not in the cache {files.folder}, and Maven, which fetches it, is "
             "not installed: install Maven so that `mvn` is on the PATH (Debian: apt-get install maven; "
             "macOS: brew install maven)."
         )
     work = Path(tempfile.mkdtemp(prefix="fetch-", dir=files.folder.parent))
     try:
-        (work / "pom.xml").write_text(_POM)
+        (work / "pom.xml").write_text(_POM.format(version=files.version))
         whole = work / "whole"
-        _run_maven(mvn, work, whole / "jars", java)
-        _format(whole, java)
+        _run_maven(mvn, work, whole / "jars", java, files.version)
+        if not files.needs_zookeeper:
+            _format(whole, java)
         if files.folder.exists():
             shutil.rmtree(files.folder)
         whole.rename(files.folder)
@@ -148,7 +166,7 @@ def _fetch(files: KafkaFiles, java: Java) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _run_maven(mvn: str, work: Path, jars: Path, java: Java) -> None:
+def _run_maven(mvn: str, work: Path, jars: Path, java: Java, version: str) -> None:
     command = [
         mvn, "--batch-mode", "--quiet", "--no-transfer-progress", "--strict-checksums", "--file", str(work / "pom.xml"),
         "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}",
@@ -159,12 +177,10 @@ def _run_maven(mvn: str, work: Path, jars: Path, java: Java) -> None:
             command, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise StartError(
-            f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {error}. Try: {' '.join(command)}"
-        ) from error
+        raise StartError(f"Maven could not fetch Apache Kafka {version}: {error}. Try: {' '.join(command)}") from error
     if done.returncode != 0 or not list(jars.glob("kafka_2.13-*.jar")):
         raise StartError(
-            f"Maven could not fetch Apache Kafka {KAFKA_VERSION} (is the network available, is a mirror needed in "
+            f"Maven could not fetch Apache Kafka {version} (is the network available, is a mirror needed in "
             f"settings.xml?). Its output:\n{_tail(done.stdout + done.stderr)}"
         )
 

@@ -58,7 +58,7 @@ class KafkaNode:
         data = self.home / "data"
         data.mkdir(parents=True, exist_ok=True)
         (self.home / "server.properties").write_text(properties)
-        if (data / "meta.properties").exists():
+        if (data / "meta.properties").exists() or files.needs_zookeeper:
             return
         shutil.copyfile(files.checkpoint, data / "bootstrap.checkpoint")
         # Written last: with it the folder counts as formatted.
@@ -153,11 +153,12 @@ class NodeDied(StartError):
 
 
 def wait_until_ready(
-    nodes: Sequence[KafkaNode], bootstrap: str, cluster_id: str, *, timeout_s: float, whole: bool = True
+    nodes: Sequence[KafkaNode], bootstrap: str, cluster_id: str | None, *, timeout_s: float, whole: bool = True
 ) -> None:
     """Return when every one of `nodes` is registered and, if `whole`, every partition has all its replicas in sync.
 
     Raises NodeDied when a node ends meanwhile, StartError after the timeout or if another cluster answers there.
+    `cluster_id` is None if it is not known before: with ZooKeeper, the first node chooses it.
     """
     deadline = time.monotonic() + timeout_s
     wanted = {node.number for node in nodes}
@@ -167,7 +168,7 @@ def wait_until_ready(
             if not node.running:
                 raise NodeDied(f"Kafka node {node.number} ended while starting. The end of its log:\n{node.log_tail()}")
         answer = _ask(admin)
-        if answer is not None and answer.cluster_id not in (None, cluster_id):
+        if answer is not None and cluster_id and answer.cluster_id not in (None, cluster_id):
             raise StartError(
                 f"Another Kafka (cluster {answer.cluster_id}) answers at {bootstrap}: "
                 "choose another port, or none for a free one."

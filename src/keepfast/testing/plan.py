@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keepfast.core.errors import ConfigError
+from keepfast.testing.jars import KAFKA_VERSION, needs_zookeeper
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
@@ -72,6 +73,7 @@ class NodePorts:
 class ClusterPlan:
     """The whole cluster. Validates itself; raises ConfigError with every problem."""
 
+    version: str = KAFKA_VERSION
     nodes: int = 1
     port: int | None = None
     sasl_users: Mapping[str, str] = field(default_factory=dict)
@@ -94,18 +96,20 @@ class ClusterPlan:
         if problems:
             raise ConfigError(*problems)
 
+    @property
+    def needs_zookeeper(self) -> bool:
+        return needs_zookeeper(self.version)
+
 
 def server_properties(plan: ClusterPlan, node: int, ports: Mapping[int, NodePorts], home: Path) -> str:
     """The configuration of node `node` (counted from 1), which keeps its data below `home`."""
     own = ports[node]
+    kraft = not plan.needs_zookeeper
     values = {
-        "process.roles": "broker,controller",
-        "node.id": str(node),
-        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p.controller}" for n, p in sorted(ports.items())),
-        "controller.listener.names": "CONTROLLER",
+        **(_quorum(node, ports) if kraft else _in_zookeeper(node, ports)),
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL",
-        "listeners": _listeners(own, controller=True),
+        "listeners": _listeners(own, controller=kraft),
         "advertised.listeners": _listeners(own, controller=False),
         "log.dirs": str(home / "data"),
         **_FOR_TESTS,
@@ -114,6 +118,36 @@ def server_properties(plan: ClusterPlan, node: int, ports: Mapping[int, NodePort
         **plan.config,
     }
     return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def zookeeper_properties(ports: Mapping[int, NodePorts], home: Path) -> str:
+    """The configuration of the one ZooKeeper of a cluster, which keeps its data below `home`."""
+    return (
+        f"dataDir={home / 'data'}\nclientPort={_zookeeper_port(ports)}\nclientPortAddress=127.0.0.1\n"
+        "admin.enableServer=false\n"
+    )
+
+
+def _quorum(node: int, ports: Mapping[int, NodePorts]) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p.controller}" for n, p in sorted(ports.items())),
+        "controller.listener.names": "CONTROLLER",
+    }
+
+
+def _in_zookeeper(node: int, ports: Mapping[int, NodePorts]) -> dict[str, str]:
+    return {
+        "broker.id": str(node),
+        "zookeeper.connect": f"127.0.0.1:{_zookeeper_port(ports)}",
+        "zookeeper.session.timeout.ms": "3000",
+    }
+
+
+def _zookeeper_port(ports: Mapping[int, NodePorts]) -> int:
+    """The first node's port for the controller, which it does not use itself."""
+    return ports[1].controller
 
 
 def _listeners(ports: NodePorts, *, controller: bool) -> str:
@@ -145,7 +179,11 @@ def _security(plan: ClusterPlan, home: Path) -> dict[str, str]:
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         )
     if plan.authorize:
-        values["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        values["authorizer.class.name"] = (
+            "kafka.security.authorizer.AclAuthorizer"
+            if plan.needs_zookeeper
+            else "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        )
         # Clients of the plain listener may do everything: the nodes themselves, and the test.
         values["super.users"] = "User:ANONYMOUS"
         values["allow.everyone.if.no.acl.found"] = "true"
