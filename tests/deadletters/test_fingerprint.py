@@ -44,6 +44,12 @@ def test_values_do_not_count(message: str, plain: str) -> None:
     assert normalised(message) == plain
 
 
+@pytest.mark.parametrize("quote", ["'", '"', "`"])
+@pytest.mark.parametrize("value", ["bob " * 200, "it is \\" + "bob " * 200, "b" * 490 + "\\"])
+def test_a_quoted_value_that_is_cut_does_not_count_either(quote: str, value: str) -> None:
+    assert normalised(f"no user {quote}{value}{quote}") == "no user *"
+
+
 @given(any_text)
 def test_any_message_has_a_fingerprint(message: str) -> None:
     found = fingerprint("ValueError", message)

@@ -7,10 +7,11 @@ import subprocess
 import sys
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given
 
-from keepfast.core.errors import Reject
+from keepfast.core.errors import DecodeError, Reject
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.records import Headers, Outgoing, TopicPartition
 from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, FailedRecord, Partition
@@ -19,6 +20,8 @@ from keepfast.deadletters.letter import MAX_MESSAGE, MAX_STACK, Letter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk
+from keepfast.decode import decoder_for
+from keepfast.desk.causes import Diagnosis
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.fakes import FakeSink, hold
 from tests.support.letters import TOPIC, filed, headers, keys, values
@@ -94,6 +97,59 @@ def test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on() -> No
         "keepfast-replay",
     ]
     assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (2, "g/orders.payment.v1/3/9")
+
+
+class Order(pydantic.BaseModel):
+    amount: int
+
+    @pydantic.field_validator("amount")
+    @classmethod
+    def limit(cls, amount: int) -> int:
+        if amount < 0:
+            raise ValueError(f"below zero: {amount}")
+        return cls.check_high(amount)
+
+    @classmethod
+    def check_high(cls, amount: int) -> int:
+        if amount > 100:
+            raise ValueError(f"too high for ada: {amount}")
+        return amount
+
+
+class TwoRules(pydantic.BaseModel):
+    amount: int
+
+    @pydantic.field_validator("amount")
+    @classmethod
+    def is_even(cls, amount: int) -> int:
+        assert amount % 2 == 0, f"odd amount of bob: {amount}"
+        return amount
+
+    @pydantic.field_validator("amount")
+    @classmethod
+    def is_small(cls, amount: int) -> int:
+        assert amount < 100, f"high amount of bob: {amount}"
+        return amount
+
+
+def refused(annotation: type, value: bytes) -> Letter:
+    with pytest.raises(DecodeError) as caught:
+        decoder_for(annotation)(value)
+    assert "bob" not in str(caught.value)
+    return publisher().compose(case_of(value), caught.value, DeadLetter("why", "CODE"))
+
+
+def test_two_validators_of_a_field_are_two_causes_with_their_words_and_places() -> None:
+    odd, high, odd_too = (refused(TwoRules, b'{"amount": %d}' % amount) for amount in (17, 200, 19))
+    assert "odd amount of bob: 17" in odd.error_message
+    assert "high amount of bob: 200" in high.error_message
+    assert odd.fingerprint == odd_too.fingerprint != high.fingerprint
+    assert refused(Order, b'{"amount": -1}').fingerprint != refused(Order, b'{"amount": 101}').fingerprint
+
+    causes = [Diagnosis.of(letter) for letter in (odd, high)]
+    for cause, function in zip(causes, (TwoRules.is_even, TwoRules.is_small), strict=True):
+        assert cause.message == "the value does not match TwoRules: field amount is rejected by its own validation: *"
+        assert cause.place == f"deadletters/test_publisher.py:{function.__code__.co_firstlineno + 3}"
 
 
 @pytest.mark.parametrize("count", [b"", b"-1", b"1e3", b"\xb2", b"9" * 30, None, b"1 ", b"0x1", b"0"])

@@ -202,6 +202,33 @@ def test_no_payload_is_in_the_message_or_in_the_printed_traceback(annotation: An
     assert error.__cause__ is None
 
 
+@pytest.mark.parametrize(
+    ("annotation", "note", "function"),
+    [
+        (Model, "value", "Model.judge"),
+        (Model, "custom", ""),  # of which pydantic keeps no traceback
+        (Model, "other", "Model.judge"),
+        (Struct, "value", "Struct.__post_init__"),
+        (Struct, "other", "Struct.__post_init__"),
+    ],
+)
+def test_what_a_validator_says_is_in_the_detail_only_and_where_it_raised_in_the_trail(
+    annotation: Any, note: str, function: str
+) -> None:
+    error = failure(annotation, of(note=note))
+    assert SECRET in error.detail
+    assert error.detail.startswith(f"{error}: ")
+    assert SECRET not in normalised(error.detail)
+    assert [place.function for place in error.trail[-1:]] == [function] * bool(function)
+
+
+def test_of_several_problems_each_keeps_what_its_validator_said() -> None:
+    error = failure(Model, of(note="value", amount="much"))
+    assert "field amount must be a valid integer, unable to parse string as an integer; field note is" in error.detail
+    assert error.detail.endswith(f'rejected by its own validation: "no good: {SECRET}"')
+    assert failure(Model, of(amount="much")).detail == ""
+
+
 def attempt(decode: Decoder, value: bytes) -> DecodeError | None:
     """The error, if there is one; any other exception ends the test."""
     try:

@@ -57,6 +57,13 @@ def test_a_cause_names_the_place_in_the_users_code_and_the_missing_fields() -> N
     assert found["3"].place == "Billing.java:42"
 
 
+def test_a_cause_has_no_value_of_its_record() -> None:
+    value = b'{"customer": "Ada Lovelace", "note": "x"}'
+    index = indexed(letter(fingerprint="1", value=value, error_message="Ada Lovelace is not known to ledger"))
+    [cause] = index.causes(CaseFilter(), now_ms=0)
+    assert cause.message == "* is not known to ledger"
+
+
 @pytest.mark.parametrize(
     ("where", "offsets"),
     [

@@ -217,7 +217,7 @@ def report_of(result: TrialResult, letter: Letter, settings: Settings, *, reveal
     return TrialReport(
         **report,
         error_type=failure.letter.error_type,
-        error_message=message if reveal else masked_text(message),
+        error_message=message if reveal else masked_text(message, failure.letter),
         error_code=failure.found.code,
         kind=failure.found.kind,
         rule=failure.found.rule,

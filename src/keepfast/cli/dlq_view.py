@@ -177,10 +177,10 @@ def letter_fields(stored: StoredLetter, *, reveal: bool = False, decoded: bytes 
         "error_type": letter.error_type,
         "error_class": letter.error_class,
         "error_cause": letter.error_cause,
-        "error_message": letter.error_message if reveal else masked_text(letter.error_message),
+        "error_message": letter.error_message if reveal else masked_text(letter.error_message, letter),
         "error_code": letter.error_code,
         "error_classification": letter.classification,
-        "reason": letter.reason if reveal else masked_text(letter.reason),
+        "reason": letter.reason if reveal else masked_text(letter.reason, letter),
         "fingerprint": letter.fingerprint,
         "failed_at": _iso(letter.failed_at_ms),
         "retry_count": letter.retry_count,
@@ -212,8 +212,8 @@ def letter_text(
 ) -> str:
     """One letter as text; `decoded` as for `letter_fields`."""
     letter = stored.letter
-    message = letter.error_message if reveal else masked_text(letter.error_message)
-    reason = letter.reason if reveal else masked_text(letter.reason)
+    message = letter.error_message if reveal else masked_text(letter.error_message, letter)
+    reason = letter.reason if reveal else masked_text(letter.reason, letter)
     fields = {
         "Letter": f"{stored.place.topic} {stored.name}, format {letter.format}, filed {_at(stored.filed_at_ms)}",
         "State": "" if history is None else ", ".join((history.case.state, *history.case.badges)),

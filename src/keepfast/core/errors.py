@@ -29,9 +29,10 @@ KeepfastError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple
 
 
 class KeepfastError(Exception):
@@ -150,16 +151,38 @@ class SpoolError(KeepfastError):
         super().__init__(message)
 
 
+class CodePlace(NamedTuple):
+    """One frame of a traceback, without the frame and its variables."""
+
+    module: str
+    function: str
+    file: str
+    line: int
+
+
 class DecodeError(KeepfastError):
     """The bytes of a record do not fit what the handler asked for.
 
     `error_class` names the class of what a library or the user's decoder raised, with its module: letters, logs and
     metrics report that type. Empty if no other error was raised.
+
+    `detail` is the message with the texts of the user's own validators, which may quote the record: for letters only,
+    shown with --reveal. `trail` is where the first of them raised, the innermost frame last. Both may be empty.
     """
 
-    def __init__(self, message: str, *, code: str = "DECODE_FAILED", error_class: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "DECODE_FAILED",
+        error_class: str = "",
+        detail: str = "",
+        trail: tuple[CodePlace, ...] = (),
+    ) -> None:
         self.code = code
         self.error_class = error_class
+        self.detail = detail
+        self.trail = trail
         super().__init__(message)
 
 
@@ -308,6 +331,14 @@ def error_type(error: BaseException) -> str:
     if isinstance(error, DecodeError) and error.error_class:
         return error.error_class.rpartition(".")[2]
     return type(error).__name__
+
+
+def code_places(trace: TracebackType | None) -> Iterator[CodePlace]:
+    """The frames of a traceback, the innermost last."""
+    while trace is not None:
+        code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__", ""))
+        yield CodePlace(module, code.co_qualname, code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
 
 
 def _positions(index: int | Iterable[int] | None) -> tuple[int, ...]:

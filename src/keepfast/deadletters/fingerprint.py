@@ -10,18 +10,24 @@ import sysconfig
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from types import FrameType, TracebackType
+
+from keepfast.core.errors import CodePlace, DecodeError, code_places
 
 MAX_LENGTH = 500
 """Characters of a message that count."""
 _OURS = Path(__file__).resolve().parents[1]
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 
+# A quote inside a word is an apostrophe.
+_QUOTED = re.compile(r"""(?<!\w)'(?:[^'\n\\]|\\.)*'(?!\w)|"(?:[^"\n\\]|\\.)*"|`[^`\n]*`""")
+_QUOTED_OR_CUT = re.compile(
+    r"""(?<!\w)'(?:[^'\n\\]|\\.)*(?:'(?!\w)|\\?\Z)|"(?:[^"\n\\]|\\.)*(?:"|\\?\Z)|`[^`\n]*(?:`|\Z)"""
+)
+"""Also a text whose closing quote was cut off."""
 _VALUES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\binput_value=.*?, input_type="), "input_value=*, input_type="),  # pydantic quotes what it got
     (re.compile(r"https?://\S+"), "*"),
-    # A quote inside a word is an apostrophe.
-    (re.compile(r"""(?<!\w)'(?:[^'\n\\]|\\.)*'(?!\w)|"(?:[^"\n\\]|\\.)*"|`[^`\n]*`"""), "*"),
+    (_QUOTED, "*"),
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "#"),
     (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "#"),
     (re.compile(r"\b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"), "#"),
@@ -30,7 +36,6 @@ _VALUES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"[0-9]+(?:[.,:][0-9]+)*"), "#"),
     (re.compile(r"\s+"), " "),
 )
-
 
 _MISSING_KEY = re.compile(r"'[A-Za-z_][A-Za-z_.\-]{0,63}'", re.ASCII)
 """All that a KeyError says: the name of a field, unless it has digits, as values have."""
@@ -43,6 +48,8 @@ def normalised(message: str) -> str:
     if _MISSING_KEY.fullmatch(message):
         return message
     text = message[:MAX_LENGTH]
+    if len(message) > MAX_LENGTH:
+        text = _QUOTED_OR_CUT.sub("*", text)
     for pattern, instead in _VALUES:
         text = pattern.sub(instead, text)
     return text.strip()
@@ -60,40 +67,34 @@ def user_frame(error: BaseException, *, package: str = "") -> str:
     The user's is what is neither ours nor the interpreter's nor installed, and whatever belongs to `package` (the
     handler's own, which may well be installed). Empty if there is none.
     """
-    found = _innermost(error, package)
-    return "" if found is None else f"{_module_of(found.tb_frame)}:{found.tb_frame.f_code.co_qualname}"
+    place = _innermost(error, package)
+    return "" if place is None else f"{place.module}:{place.function}"
 
 
 def user_place(error: BaseException, *, package: str = "") -> str:
     """`file:line` of the same frame, for people; the file as its module is imported, so without folders of a host."""
-    found = _innermost(error, package)
-    if found is None:
+    place = _innermost(error, package)
+    if place is None:
         return ""
-    path = Path(found.tb_frame.f_code.co_filename)
-    depth = len(_module_of(found.tb_frame).split(".")) + (path.stem == "__init__")
-    return f"{'/'.join(path.parts[-depth:])}:{found.tb_lineno}"
+    path = Path(place.file)
+    depth = len(place.module.split(".")) + (path.stem == "__init__")
+    return f"{'/'.join(path.parts[-depth:])}:{place.line}"
 
 
-def _innermost(error: BaseException, package: str) -> TracebackType | None:
+def _innermost(error: BaseException, package: str) -> CodePlace | None:
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        found: TracebackType | None = None
-        trace = current.__traceback__
-        while trace is not None:
-            frame = trace.tb_frame
-            if _module_of(frame).partition(".")[0] == package or _is_of_the_user(frame.f_code.co_filename):
-                found = trace
-            trace = trace.tb_next
-        if found is not None:
-            return found
+        trail = current.trail if isinstance(current, DecodeError) else ()
+        innermost = None
+        for place in trail or code_places(current.__traceback__):
+            if place.module.partition(".")[0] == package or _is_of_the_user(place.file):
+                innermost = place
+        if innermost is not None:
+            return innermost
         current = current.__cause__ or current.__context__
     return None
-
-
-def _module_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
 
 
 @lru_cache(maxsize=1024)

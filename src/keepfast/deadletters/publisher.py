@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 
-from keepfast.core.errors import KeepfastError, error_class, error_type
+from keepfast.core.errors import DecodeError, KeepfastError, error_class, error_type
 from keepfast.core.inbox import origin_of
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Sink, Spool
@@ -159,13 +159,17 @@ def _root_cause(error: BaseException) -> BaseException:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)
+        return (isinstance(error, DecodeError) and error.detail) or str(error)
     except Exception:  # noqa: BLE001  # a foreign __str__ must not take the loop down with it
         return "(the error's text could not be read)"
 
 
 def _stack_of(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error))
+        lines = traceback.format_exception(error)
+        if isinstance(error, DecodeError) and error.trail:
+            lines.append("Raised by the record's own validation at (most recent call last):\n")
+            lines += (f'  File "{place.file}", line {place.line}, in {place.function}\n' for place in error.trail)
+        return "".join(lines)
     except Exception:  # noqa: BLE001  # nor may a foreign __repr__ or a broken traceback
         return ""

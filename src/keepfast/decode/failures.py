@@ -1,21 +1,24 @@
 """Describes a failed decode without the payload: the field and the kind of error, never the value.
 
 The libraries' own messages are not used: pydantic quotes the input, msgspec quotes enum values, tags and unknown field
-names, and a user's validator may quote anything. Only text from the annotation itself is used: declared field names,
-array positions, and the libraries' names for kinds of errors.
+names. Only text from the annotation itself is used: declared field names, array positions, and the libraries' names for
+kinds of errors. What the user's own validators say may quote anything: only the detail of the error has it, in quotes,
+so that it is masked where messages are.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from keepfast.core.errors import DecodeError, error_class
+from keepfast.core.errors import CodePlace, DecodeError, code_places, error_class
 
 DECODE_FAILED = "DECODE_FAILED"
 """Not JSON, or not UTF-8."""
@@ -38,6 +41,11 @@ NEWLINE = b"\n"
 
 MAX_PROBLEMS = 5
 """How many problems of one record a message names, so that a record with many of them does not flood the log."""
+
+MAX_TEXT = 500
+"""How many characters of what a validator says are kept."""
+MAX_TRAIL = 20
+"""How many frames of where a validator raised are kept, the innermost ones."""
 
 Names = Callable[[], frozenset[str]]
 """Returns the field names that the annotation declares; called only after a failed decode."""
@@ -86,15 +94,34 @@ _DECLARED_CONTEXT = frozenset(
 _PATH_PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\.\.\.|\d+)\]")
 
 
+class _Problem(NamedTuple):
+    """One defect of a value: in words without payload, the text of the validator that raised, and where it raised."""
+
+    shown: str
+    text: str = ""
+    trail: tuple[CodePlace, ...] = ()
+
+    @property
+    def detail(self) -> str:
+        return f"{self.shown}: {json.dumps(self.text, ensure_ascii=False)}" if self.text else self.shown
+
+
 def describe(error: Exception, value: bytes, *, wanted: str, names: Names) -> DecodeError:
     """The error for a value that cannot be decoded, without any part of the value. Never raises."""
     try:
         code, problems = _problems(error, value, names)
     except Exception:  # noqa: BLE001  also for an error that cannot be formatted
-        code, problems = DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
-    shown = "; ".join(problems[:MAX_PROBLEMS])
+        code, problems = DECODE_FAILED, [_Problem(f"cannot be decoded ({_type_name(error)})")]
+    first = problems[:MAX_PROBLEMS]
     more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
-    return DecodeError(f"the value does not match {wanted}: {shown}{more}", code=code, error_class=error_class(error))
+    prefix, has_detail = f"the value does not match {wanted}: ", any(problem.text for problem in first)
+    return DecodeError(
+        f"{prefix}{'; '.join(problem.shown for problem in first)}{more}",
+        code=code,
+        error_class=error_class(error),
+        detail=f"{prefix}{'; '.join(problem.detail for problem in first)}{more}" if has_detail else "",
+        trail=next((problem.trail for problem in first if problem.trail), ()),
+    )
 
 
 def describe_custom(error: Exception, value: bytes, *, decoder: str, wanted: str) -> DecodeError:
@@ -137,19 +164,32 @@ def tombstone(wanted: str) -> DecodeError:
     )
 
 
-def _problems(error: Exception, value: bytes, names: Names) -> tuple[str, list[str]]:
+def _problems(error: Exception, value: bytes, names: Names) -> tuple[str, list[_Problem]]:
     if isinstance(error, msgspec.ValidationError):
-        return _from_msgspec(error, names)
+        if error.__cause__ is not None:  # raised by the user's __post_init__
+            reason = f"{REJECTED} ({_type_name(error.__cause__)})"
+            return SCHEMA_INVALID, [_raised(f"is {reason}", error.__cause__)]
+        code, shown = _from_msgspec(error, names)
+        return code, [_Problem(shown)]
     if isinstance(error, msgspec.DecodeError):
-        return DECODE_FAILED, [_malformed(str(error), value)]
+        return DECODE_FAILED, [_Problem(_malformed(str(error), value))]
     if isinstance(error, UnicodeDecodeError):
-        return DECODE_FAILED, [f"is not UTF-8 (byte {error.start})"]
+        return DECODE_FAILED, [_Problem(f"is not UTF-8 (byte {error.start})")]
     if isinstance(error, RecursionError):
-        return DECODE_FAILED, ["is nested too deeply"]
+        return DECODE_FAILED, [_Problem("is nested too deeply")]
     core = sys.modules.get("pydantic_core")
     if core is not None and isinstance(error, core.ValidationError):
         return _from_pydantic(error, names)
-    return DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
+    return DECODE_FAILED, [_raised(f"cannot be decoded ({_type_name(error)})", error)]
+
+
+def _raised(shown: str, error: BaseException) -> _Problem:
+    """The problem that a validator of the user's raised an error."""
+    try:
+        text = str(error)[:MAX_TEXT]
+    except Exception:  # noqa: BLE001  an error that cannot be formatted
+        text = ""
+    return _Problem(shown, text, tuple(deque(code_places(error.__traceback__), MAX_TRAIL)))
 
 
 def _malformed(message: str, value: bytes) -> str:
@@ -163,9 +203,7 @@ def _malformed(message: str, value: bytes) -> str:
     return f"line {before.count(NEWLINE) + 1} column {len(before) - before.rfind(NEWLINE)}: not JSON"
 
 
-def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, list[str]]:
-    if error.__cause__ is not None:  # raised by the user's __post_init__, whose text may quote anything
-        return SCHEMA_INVALID, [f"is rejected by its own validation ({_type_name(error.__cause__)})"]
+def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, str]:
     message, declared = str(error), names()
     found = _MSGSPEC_PATH.search(message)
     path = _msgspec_path(found["path"], declared) if found else ""
@@ -173,18 +211,18 @@ def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, li
     if missing:
         name = missing["name"]
         if name not in declared:
-            return MISSING_REQUIRED_FIELD, [f"{_at(path)}lacks a field"]
-        return MISSING_REQUIRED_FIELD, [f"{_at(f'{path}.{name}'.lstrip('.'))}is required"]
+            return MISSING_REQUIRED_FIELD, f"{_at(path)}lacks a field"
+        return MISSING_REQUIRED_FIELD, f"{_at(f'{path}.{name}'.lstrip('.'))}is required"
     expected = _MSGSPEC_EXPECTED.match(message)
     if expected:
         got = f", not {expected['got']}" if expected["got"] else " within its limits"
-        return SCHEMA_INVALID, [f"{_at(path)}must be {expected['want']}{got}"]
+        return SCHEMA_INVALID, f"{_at(path)}must be {expected['want']}{got}"
     if found and message.startswith("Invalid value") and _TOP_LEVEL.fullmatch(found["path"]):
-        return UNKNOWN_TYPE, [f"{_at(path)}is none of the allowed tags"]
+        return UNKNOWN_TYPE, f"{_at(path)}is none of the allowed tags"
     for start, code, text in _MSGSPEC_KINDS:
         if message.startswith(start):
-            return code, [f"{_at(path)}{text}"]
-    return SCHEMA_INVALID, [f"{_at(path)}is not as declared"]
+            return code, f"{_at(path)}{text}"
+    return SCHEMA_INVALID, f"{_at(path)}is not as declared"
 
 
 def _msgspec_path(path: str, declared: frozenset[str]) -> str:
@@ -205,20 +243,26 @@ def _msgspec_path(path: str, declared: frozenset[str]) -> str:
     return "".join(parts).lstrip(".") if end == len(path) else ""
 
 
-def _from_pydantic(error: Any, names: Names) -> tuple[str, list[str]]:
-    mistakes = error.errors(include_url=False, include_input=False)
-    known, declared = _pydantic_types(), names()
-    problems = []
-    for mistake in mistakes[:MAX_PROBLEMS]:
-        reason = _pydantic_reason(mistake) if mistake["type"] in known else REJECTED
-        problems.append(f"{_at(_pydantic_path(mistake['loc'], declared))}{reason}")
-    problems.extend("" for _ in range(len(mistakes) - MAX_PROBLEMS))  # counted, not shown
+def _from_pydantic(error: Any, names: Names) -> tuple[str, list[_Problem]]:
+    mistakes, declared = error.errors(include_url=False, include_input=False), names()
+    problems = [_pydantic_problem(mistake, declared) for mistake in mistakes[:MAX_PROBLEMS]]
+    problems.extend(_Problem("") for _ in range(len(mistakes) - MAX_PROBLEMS))  # counted, not shown
     if [(mistake["type"], mistake["loc"]) for mistake in mistakes] == [("union_tag_invalid", ())]:
         return UNKNOWN_TYPE, problems
     return _pydantic_code(mistake["type"] for mistake in mistakes), problems
 
 
-REJECTED = "is rejected by its own validation"
+REJECTED = "rejected by its own validation"
+
+
+def _pydantic_problem(mistake: Any, declared: frozenset[str]) -> _Problem:
+    at, kind = _at(_pydantic_path(mistake["loc"], declared)), mistake["type"]
+    raised = mistake.get("ctx", {}).get("error")
+    if kind in ("value_error", "assertion_error") and isinstance(raised, BaseException):
+        return _raised(f"{at}is {REJECTED}", raised)
+    if kind not in _pydantic_types():  # PydanticCustomError, of which pydantic keeps the text only
+        return _Problem(f"{at}is {REJECTED}", str(mistake["msg"])[:MAX_TEXT])
+    return _Problem(f"{at}{_pydantic_reason(mistake)}")
 
 
 def _pydantic_reason(mistake: Any) -> str:
@@ -231,8 +275,6 @@ def _pydantic_reason(mistake: Any) -> str:
         return f"line {at[1]} column {at[2]}: not JSON" if at else "not JSON"
     if kind in _MISSING_TYPES:
         return "is required"
-    if kind in ("value_error", "assertion_error"):
-        return REJECTED
     if kind == "union_tag_invalid":
         return f"has none of the expected tags {context['expected_tags']}"
     payload = context.keys() - _DECLARED_CONTEXT

@@ -104,7 +104,7 @@ class Diagnosis:
             letter.fingerprint,
             kind,
             letter.error_class,
-            masked_text(letter.error_message),
+            masked_text(letter.error_message, letter),
             letter.classification,
             raised_at(letter.stack_trace),
             missing_fields(letter),

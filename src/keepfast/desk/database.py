@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from keepfast.sqlite import connect
 
-VERSION: Final = 4
+VERSION: Final = 5
 """A database of another version is emptied."""
 CACHE_KIB: Final = 16 * 1024
 HOUR_MS: Final = 3_600_000

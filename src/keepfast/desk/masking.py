@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 from keepfast.deadletters.fingerprint import normalised
+from keepfast.deadletters.letter import Letter
+from keepfast.redact.record_values import without_values
 from keepfast.telemetry.clean import masked
 
 MAX_DEPTH, MAX_ITEMS = 6, 30
@@ -37,9 +39,10 @@ def json_lines(value: bytes, indent: int = 2) -> str:
     return text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be shown
 
 
-def masked_text(text: str) -> str:
-    """A message without secrets and without what looks like a value. Unquoted words are kept."""
-    return normalised(masked(text))
+def masked_text(text: str, letter: Letter) -> str:
+    """A message of the letter without secrets, values of its record, and what looks like a value. Other words stay."""
+    parts = (letter.key, letter.value, *(value for _, value in letter.headers))
+    return normalised(masked(without_values(text, parts)))
 
 
 def field_name(name: str) -> str:

@@ -111,7 +111,9 @@ class RecordScreen:
             payload=payload_of(letter.value, reveal=reveal, reading=reading) if letter is not None else None,
             key=payload_of(letter.key, reveal=reveal) if letter is not None else None,
             headers=headers_of(letter.headers, reveal=reveal) if letter is not None else [],
-            error=(letter.error_message if reveal else masked_text(letter.error_message)) if letter is not None else "",
+            error=(letter.error_message if reveal else masked_text(letter.error_message, letter))
+            if letter is not None
+            else "",
             frames=frames_of(frames(letter.stack_trace)) if letter is not None else [],
             same_key=self._same_key(history.case),
             later=self._later(history.case),

@@ -19,7 +19,7 @@ from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import Committer
 from keepfast.engine.counts import Counts, Labels
 from keepfast.engine.events import Events, run_finished
-from keepfast.engine.failures import Failures
+from keepfast.engine.failures import Failures, parts_of
 from keepfast.engine.guards import Guards
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.ownership import Ownership
@@ -172,6 +172,7 @@ class Batches:
 
     def _discarded(self, run: Run, batch: Batch, error: BaseException, found: Classification, reason: str) -> None:
         labels, sensitive = Labels.of_error(error, found), isinstance(error, SensitiveData)
+        text = clean_message(error, parts=parts_of(batch.messages))
         for position, message in enumerate(run.messages):
             if position in run.filtered:
                 continue
@@ -190,7 +191,7 @@ class Batches:
                     code=found.code,
                     rule=found.rule,
                     retry_topic="" if record is message else run.partition.place.topic,
-                    error_message=clean_message(error),
+                    error_message=text,
                     reason=reason,
                 )
             )
@@ -246,7 +247,9 @@ class Batches:
         batch.failures += 1
         elapsed_s = guards.elapsed_s(trial, now) if guards.on else now - trial.begun_at
         tiers_s = self._plan.tiers.delays_s if self._plan.tiers else ()
-        found, verdict = self._failures.weigh(error, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s)
+        found, verdict = self._failures.weigh(
+            error, batch.messages, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s
+        )
         batch.found = found
         counts = self._counts[batch.parts[0].partition.place.topic]
         counts.failed(Labels.of_error(error, found))
@@ -276,7 +279,7 @@ class Batches:
                 code=found.code,
                 rule=found.rule,
                 verdict=verdict,
-                error_message=clean_message(error),
+                error_message=clean_message(error, parts=parts_of(batch.messages)),
                 took_s=batch.failed_s,
             )
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import assert_never
 
@@ -11,7 +12,7 @@ from keepfast.classify.classification import Classification, classify
 from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED, OPERATOR
 from keepfast.core import verdicts
-from keepfast.core.errors import BatchError, Crashed, OperatorDeadLetter, SchemaPending, SinkError, error_type
+from keepfast.core.errors import BatchError, Crashed, OperatorDeadLetter, SchemaPending, Signal, SinkError, error_type
 from keepfast.core.events import (
     DeadLettered,
     Discarded,
@@ -24,10 +25,10 @@ from keepfast.core.events import (
 )
 from keepfast.core.judge import judge
 from keepfast.core.ports import Clock, Mailbox
-from keepfast.core.records import Receipt
+from keepfast.core.records import Message, Receipt, Record
 from keepfast.core.retry_topics import Returned, moved, original
 from keepfast.core.runs import Attempt, FailedRecord, Partition
-from keepfast.core.verdicts import DeadLetter, Move, Verdict
+from keepfast.core.verdicts import DeadLetter, DiscardRecord, HaltConsumer, Move, Verdict
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.counts import Counts, Labels, TopicCounts, exemplar_of
 from keepfast.engine.events import Events, record_fields
@@ -35,6 +36,7 @@ from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Settled, Wher
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
+from keepfast.redact.record_values import without_values
 from keepfast.redact.sensitive import SensitiveData
 from keepfast.telemetry.clean import clean_message
 from keepfast.telemetry.logs import get_logger
@@ -45,6 +47,13 @@ log = get_logger("keepfast.consumer")
 def _waits(failed_record: FailedRecord) -> bool:
     """Whether it is still to run again."""
     return not failed_record.dropped and not isinstance(failed_record.verdict, DeadLetter)
+
+
+def parts_of(messages: Sequence[Message]) -> Iterator[bytes | None]:
+    """What stands in these messages, wherever they came from; its values must not be logged."""
+    for message in messages:
+        record = Record.of(original(message))
+        yield from (record.key, record.value, *(value for _, value in record.headers))
 
 
 class Failures:
@@ -104,10 +113,11 @@ class Failures:
             self._guards.wait_for_schema(failed_record, error, now)
             self.ready.append(failed_record)
             return
-        failed_record.note(self._attempt(wall, error, took_s))
+        failed_record.note(self._attempt(failed_record, wall, error, took_s))
         plan, guards = self._plan, self._guards
         found, verdict = self.weigh(
             error,
+            [failed_record.message],
             attempt=failed_record.failures,
             elapsed_s=guards.elapsed_s(failed_record, now) if guards.on else now - failed_record.begun_at,
             tiers_s=() if failed_record.stays or plan.tiers is None else plan.tiers.delays_s,
@@ -140,8 +150,11 @@ class Failures:
             case other:
                 assert_never(other)
 
-    def _attempt(self, wall: float, error: BaseException, took_s: float | None = None) -> Attempt:
-        return Attempt(wall, error_type(error), clean_message(error), self._publisher.place(error), took_s)
+    def _attempt(
+        self, failed_record: FailedRecord, wall: float, error: BaseException, took_s: float | None = None
+    ) -> Attempt:
+        text = clean_message(error, parts=parts_of([failed_record.message]))
+        return Attempt(wall, error_type(error), text, self._publisher.place(error), took_s)
 
     def _decided(self, failed_record: FailedRecord, error: BaseException, verdict: Verdict | None) -> None:
         self._events.emit(RecordFailed(*self._events.source, **record_fields(failed_record, error), verdict=verdict))
@@ -198,13 +211,16 @@ class Failures:
     def weigh(
         self,
         error: BaseException,
+        messages: Sequence[Message],
         *,
         attempt: int,
         elapsed_s: float,
         tiers_s: tuple[int, ...] = (),
         moved: int | None = None,
     ) -> tuple[Classification, Verdict]:
-        """What the rules say of an error, and what the judge makes of it."""
+        """What the rules say of an error of these messages, and what the judge makes of it. A reason that the handler
+        gave is without the values of the messages.
+        """
         plan, found = self._plan, self._classify(error)
         verdict = judge(
             error,
@@ -217,6 +233,8 @@ class Failures:
             moved=moved,
             floor_s=max(self._floor_s, plan.spacing.min_delay_s) if plan.spacing else self._floor_s,
         )
+        if isinstance(error, Signal) and isinstance(verdict, DeadLetter | DiscardRecord | HaltConsumer):
+            verdict = replace(verdict, reason=without_values(verdict.reason, parts_of(messages)))
         return found, verdict
 
     def crashed(self, failed_record: FailedRecord, starts: int, now: float) -> None:
@@ -233,7 +251,7 @@ class Failures:
             self.ready.remove(failed_record)
 
     def _finally(self, failed_record: FailedRecord, error: BaseException, code: str, rule: str, now: float) -> None:
-        failed_record.note(self._attempt(self._clock.wall(), error))
+        failed_record.note(self._attempt(failed_record, self._clock.wall(), error))
         failed_record.found = Classification(kind="non-retryable", code=code, rule=rule)
         failed_record.verdict = verdict = verdicts.DeadLetter(str(error), code)
         self._decided(failed_record, error, verdict)

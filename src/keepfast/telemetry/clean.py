@@ -13,7 +13,7 @@ import math
 import re
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from traceback import extract_tb, format_exception
 from types import TracebackType
@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from keepfast.core.records import TopicPartition
 from keepfast.redact.masking import DEFAULT_RULES, MASKED, MaskingRules
+from keepfast.redact.record_values import without_values
 
 Clean: TypeAlias = "str | int | float | bool | list[Clean] | dict[str, Clean] | None"
 
@@ -107,10 +108,12 @@ def clean_error(error: BaseException) -> str:
     return f"{name}: {message}" if message else name
 
 
-def clean_message(error: BaseException, limit: int = MAX_MESSAGE) -> str:
-    """The first line of the message; libraries print inputs and parameters on later lines."""
+def clean_message(error: BaseException, limit: int = MAX_MESSAGE, *, parts: Iterable[bytes | None] = ()) -> str:
+    """The first line of the message; libraries print inputs and parameters on later lines. `parts`: key,
+    value and values of headers of the record that it is about; what they hold is masked.
+    """
     try:
-        first, *rest = str(error).strip().split("\n", 1)
+        first, *rest = without_values(str(error), parts).strip().split("\n", 1)
     except Exception:  # noqa: BLE001  an error whose text cannot be had must not break the log of it
         return "<no text>"
     return clean_text(f"{first} …" if rest else first, limit)
