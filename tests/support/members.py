@@ -110,7 +110,7 @@ class GroupMember:
     def on_committed(self, outcome: CommitOutcome) -> None:
         self.outcomes.append(outcome)
 
-    def on_end(self, place: TopicPartition, offset: int) -> None:
+    def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         assert place in self.owned, place
         self.ends[place] = offset
 

@@ -9,6 +9,8 @@ How old what was received is, by the timestamps that Kafka has of it.
 To read the timestamp of every record would cost every record something. So only the first and the last of what comes in
 one go are read, and all in between only where these lie apart: a busy partition has two marks a second at most.
 
+The leader epochs of what was received: a commit carries one, so that a later start detects that the log was cut.
+
 How many bytes are in memory: of the records that were received and are not finished.
 
 Values and keys are counted exactly. Headers are estimated by one record of each chunk that was received in one go: to
@@ -74,6 +76,45 @@ def _written_ms(message: Message) -> int:
     """0 where it has no timestamp."""
     kind, at_ms = message.timestamp()
     return at_ms if kind else 0
+
+
+class LeaderEpochs:
+    """The leader epoch of each position in one partition, as steps: from an offset on, this epoch. Owner: the loop
+    thread.
+
+    A commit carries the epoch of the record at its offset, or of the last one below it if nothing follows. Never the
+    last one below a gap: behind that may be offsets of a later epoch, and the broker would take the commit for one of
+    another log.
+    """
+
+    __slots__ = ("_last", "_steps")
+
+    def __init__(self, start: int, epoch: int | None) -> None:
+        self._steps = deque([(start, epoch)])
+        self._last = epoch
+
+    def note(self, messages: Sequence[Message]) -> None:
+        """Enter received records: at least one, in offset order, above all before."""
+        first, last = messages[0].leader_epoch(), messages[-1].leader_epoch()
+        if first == last == self._last:
+            return
+        for message in messages if first != last else messages[:1]:
+            self.step(message.offset(), message.leader_epoch())
+
+    def step(self, offset: int, epoch: int | None) -> None:
+        """From this offset on, the log has this epoch; None: unknown."""
+        if epoch != self._last:
+            if self._steps[-1][0] == offset:
+                self._steps.pop()
+            self._steps.append((offset, epoch))
+            self._last = epoch
+
+    def at(self, offset: int) -> int | None:
+        """The epoch for a commit at `offset`, which is never below an earlier one: older steps are forgotten."""
+        steps = self._steps
+        while len(steps) > 1 and steps[1][0] <= offset:
+            steps.popleft()
+        return steps[0][1]
 
 
 def header_bytes(message: Message) -> int:
@@ -190,12 +231,15 @@ _TO_DIGITS = bytes.maketrans(b"\x00\x01", b"01")
 
 
 class Ledger:
-    """Starts at the committed offset `start`, with what the completion map found there already says is `finished`."""
+    """Starts at the committed offset `start`, with what the completion map found there already says is `finished`.
+    `epoch`: the leader epoch of that commit.
+    """
 
-    __slots__ = ("_base", "_end", "_low", "_offsets", "_resumed", "_start", "_state")
+    __slots__ = ("_base", "_end", "_low", "_offsets", "_resumed", "_start", "_state", "epochs")
 
-    def __init__(self, start: int, resumed: CompletionMap | None = None) -> None:
+    def __init__(self, start: int, resumed: CompletionMap | None = None, epoch: int | None = None) -> None:
         self._start = start
+        self.epochs = LeaderEpochs(start, epoch)
         self._resumed = resumed or None
         self._offsets: list[int] = []
         self._state = bytearray()  # parallel to _offsets: 1 is finished
@@ -232,13 +276,14 @@ class Ledger:
         """The lowest offset that the next record can have."""
         return max(self.last + 1, self._end)
 
-    def reach(self, end: int) -> bool:
-        """Every record below this offset was received. Returns whether that is more than was known. The beginning of
-        an empty log is nothing to commit.
+    def reach(self, end: int, epoch: int | None = None) -> bool:
+        """Every record below this offset was received. Returns whether that is more than was known. `epoch`: the leader
+        epoch there. The beginning of an empty log is nothing to commit.
         """
         if end <= max(0, self.next_offset):
             return False
         self._end = end
+        self.epochs.step(end, epoch)
         if self._resumed is not None and end >= self._resumed.end:
             self._resumed = None
         return True

@@ -33,6 +33,8 @@ class Position:
     outputs: tuple[Output, ...] = field(default=(), compare=False)
     finished: Sequence[int] = field(default=(), compare=False)
     """Offsets to acknowledge, one by one; only for sources of a queue, which have no position."""
+    leader_epoch: int | None = field(default=None, compare=False)
+    """The leader epoch of the log at the offset, by which the broker detects that it was cut; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class CommittedOffset:
     place: TopicPartition
     offset: int | None
     metadata: str = ""
+    leader_epoch: int | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -81,10 +84,10 @@ class Listener(Protocol):
     def on_committed(self, outcome: CommitOutcome) -> None:
         """The answer to the one commit request under way."""
 
-    def on_end(self, place: TopicPartition, offset: int) -> None:
+    def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Every record below this offset that the source will ever give of this start of the partition was returned by
         earlier calls: what lies between the last one and this offset are markers of transactions, records of aborted
-        ones, or gaps that compaction left. Not every source can tell.
+        ones, or gaps that compaction left. Not every source can tell, nor the leader epoch of the log there.
         """
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
@@ -120,7 +123,11 @@ class Source(Protocol):
         ...
 
     def start(self, positions: Sequence[Position]) -> None:
-        """Begin fetching these partitions at these offsets (inside on_assigned). Clears any earlier pause of them."""
+        """Begin fetching these partitions at these offsets (inside on_assigned). Clears any earlier pause of them.
+
+        A position with a leader epoch is checked: if the log was cut below it since, that is reported as an offset out
+        of range. Not every source can do that.
+        """
 
     def reset(self, position: Position) -> None:
         """Drop what was fetched of a started partition and continue from another offset; keeps it paused if it was."""

@@ -52,6 +52,7 @@ class Message(Protocol):
     def value(self) -> bytes | None: ...
     def headers(self) -> Headers | None: ...
     def timestamp(self) -> tuple[int, int]: ...
+    def leader_epoch(self) -> int | None: ...
     def __len__(self) -> int: ...
 
 
@@ -117,6 +118,9 @@ class RecordMessage:
 
     def timestamp(self) -> tuple[int, int]:
         return (0, -1) if self.record.timestamp_ms is None else (1, self.record.timestamp_ms)
+
+    def leader_epoch(self) -> int | None:
+        return None
 
     def __len__(self) -> int:
         return len(self.record.value or b"")

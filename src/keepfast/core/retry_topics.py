@@ -433,6 +433,9 @@ class Original:
     def timestamp(self) -> tuple[int, int]:
         return (self._origin.timestamp_kind, self._origin.timestamp_ms)
 
+    def leader_epoch(self) -> int | None:
+        return None
+
     def __len__(self) -> int:
         return len(self._message)
 
@@ -475,6 +478,9 @@ class Returned:
 
     def timestamp(self) -> tuple[int, int]:
         return self._message.timestamp()
+
+    def leader_epoch(self) -> int | None:
+        return self._message.leader_epoch()
 
     def __len__(self) -> int:
         return len(self._message)

@@ -102,12 +102,13 @@ class Partition:
         topic_id: str = "",
         topic_partitions: int | None = None,
         committed: tuple[int, str] | None = None,
+        leader_epoch: int | None = None,
     ) -> None:
         self.place = place
         self.epoch = epoch
         self.topic_id = topic_id  # of the topic that its offsets are about, as known when the epoch began
         self.topic_partitions = topic_partitions  # when the group started at its end; goes into commits
-        self.ledger = Ledger(start, resumed)
+        self.ledger = Ledger(start, resumed, leader_epoch)
         self.ages = Ages()
         self.missed: tuple[int, float] | None = None  # what the brokers have and did not deliver: offset, since when
         self.skips = bool(resumed)  # the buffer may contain records that are finished already
@@ -152,6 +153,7 @@ class Partition:
         self.buffer.extend(messages)
         self.held.receive(first, messages)
         self.ages.note(first, messages)
+        self.ledger.epochs.note(messages)
         if self.ages.many:
             self.ledger.watermark()
             self.ages.written_ms(self.ledger.lowest)

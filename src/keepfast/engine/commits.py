@@ -364,7 +364,8 @@ class Committer:
         if (finished.base, metadata) == partition.committed and not outputs:
             self._stored(partition)
             return None
-        return Position(partition.place, finished.base, metadata, outputs)
+        epoch = partition.ledger.epochs.at(finished.base)
+        return Position(partition.place, finished.base, metadata, outputs, leader_epoch=epoch)
 
     @staticmethod
     def _guard(partition: Partition, watch: CrashWatch, base: int) -> str:

@@ -177,7 +177,7 @@ class Intake:
             if len(messages) < self._sweep:
                 return
 
-    def reached(self, place: TopicPartition, end: int) -> None:
+    def reached(self, place: TopicPartition, end: int, leader_epoch: int | None = None) -> None:
         """Every record of it below this offset was returned by the source. Not all were taken in where it is closed, or
         where the partition is about to go.
         """
@@ -185,10 +185,10 @@ class Intake:
         if partition is None or partition.closing or self.closed:
             return
         if self._waiting is None or not self._waiting.keeps_end(partition, end):
-            self._reach(partition, end)
+            self._reach(partition, end, leader_epoch)
 
-    def _reach(self, partition: Partition, end: int) -> None:
-        if partition.ledger.reach(end):
+    def _reach(self, partition: Partition, end: int, leader_epoch: int | None = None) -> None:
+        if partition.ledger.reach(end, leader_epoch):
             self._at_end(partition, self._clock.monotonic())
 
     def close(self) -> None:

@@ -461,8 +461,8 @@ class Loop:
     def on_committed(self, outcome: CommitOutcome) -> None:
         self.committer.on_committed(outcome, self._clock.monotonic())
 
-    def on_end(self, place: TopicPartition, offset: int) -> None:
-        self.intake.reached(place, offset)
+    def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
+        self.intake.reached(place, offset, leader_epoch)
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         now = self._clock.monotonic()

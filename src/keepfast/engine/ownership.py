@@ -62,6 +62,7 @@ class Ownership:
         topic_id: str = "",
         topic_partitions: int | None = None,
         committed: tuple[int, str] | None = None,
+        leader_epoch: int | None = None,
     ) -> Partition:
         """A new epoch of this partition; an earlier one must have been ended."""
         partition = Partition(
@@ -72,6 +73,7 @@ class Ownership:
             topic_id=topic_id,
             topic_partitions=topic_partitions,
             committed=committed,
+            leader_epoch=leader_epoch,
         )
         partition.holds |= self._lasting.get(place, set())
         self._partitions[place] = partition

@@ -455,10 +455,11 @@ class Assignment:
             topic_id=topic_id,
             topic_partitions=self._first_count(place) if recorded is None else recorded,
             committed=(offset, found.metadata),
+            leader_epoch=found.leader_epoch,
         )
         self._probation.begin(partition, guard, offset)
         log.debug("partition_position", consumer=self._plan.name, place=str(place), offset=offset, start="committed")
-        return Position(place, offset)
+        return Position(place, offset, leader_epoch=found.leader_epoch)
 
     def _begin(self, starts: Mapping[TopicPartition, _Start]) -> list[Position]:
         """Raises NoPosition, and SourceError before anything has begun."""

@@ -29,8 +29,13 @@ class translated:  # noqa: N801 - reads as a word in `with`
             raise source_error(self._what, error) from error
 
 
+NO_EPOCH = -1
+"""As the client writes a leader epoch that is not known."""
+
+
 def client_position(position: Position) -> ClientPlace:
-    return ClientPlace(*position.place, position.offset, position.metadata)
+    epoch = position.leader_epoch
+    return ClientPlace(*position.place, position.offset, position.metadata, NO_EPOCH if epoch is None else epoch)
 
 
 def places_of(partitions: Sequence[ClientPlace]) -> list[TopicPartition]:
@@ -49,7 +54,10 @@ def committed_of(found: Sequence[ClientPlace]) -> list[CommittedOffset]:
             raise source_error(f"read the committed offset of {one.topic}[{one.partition}]", one.error)
     return [
         CommittedOffset(
-            TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, _metadata_of(one)
+            TopicPartition(one.topic, one.partition),
+            one.offset if one.offset >= 0 else None,
+            _metadata_of(one),
+            one.leader_epoch,
         )
         for one in found
     ]

@@ -15,6 +15,9 @@ What the client can and cannot do, as far as this file depends on it (measured; 
   we do not (un)assign, the binding does. Inside `close` the main thread waits for one such request only, however many
   callbacks are queued. Then it ends; a request that arrives at that moment is never answered: see `_end`.
 - After "offset out of range" only a new assignment restarts the partition; `seek` does not.
+- A leader epoch is compared with the log (OffsetForLeaderEpoch) after a `seek`, not after an assignment. If the log was
+  cut below the position, that is an offset out of range. The position behind the end of a partition has the epoch of
+  what lies before it, markers included; the message that reports the end has none.
 - The end of a partition is queued behind its last record, once for each position, with the offset of the next fetch. A
   pause, a new assignment and a `seek` remove it from the queue, and it comes again.
 - Non-record messages that concern no partition have partition 0.
@@ -324,7 +327,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if self._ends:
             ends, self._ends = self._ends, {}
             for place, offset in ends.items():
-                self._notify(self._listener.on_end, place, offset)
+                self._notify(self._listener.on_end, place, offset, self._epoch_at(place, offset))
         answered = self._unsent is not None
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
@@ -411,6 +414,10 @@ class KafkaSource(ListeningSource, OffsetQueries):
         """Begin fetching these partitions at these offsets (inside on_assigned)."""
         self._started.update({position.place: position for position in positions})
         self._assign(positions, "start")
+        for position in positions:
+            if position.leader_epoch is not None and position.offset > 0:
+                with translated(f"verify the position of {position.place}"):
+                    self._open.seek(client_position(position))
 
     def reset(self, position: Position) -> None:
         """Drop the fetched records of a started partition and continue at another offset; a pause is kept."""
@@ -439,8 +446,14 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def _where(self, place: TopicPartition) -> ClientPlace:
         [found] = self._open.position([ClientPlace(*place)])
-        offset = found.offset if found.offset >= 0 else self._started[place].offset
-        return ClientPlace(*place, offset)
+        return found if found.offset >= 0 else client_position(self._started[place])
+
+    def _epoch_at(self, place: TopicPartition, offset: int) -> int | None:
+        """The leader epoch of the partition's position; None unless that is the offset."""
+        with contextlib.suppress(*CLIENT_ERRORS):
+            [found] = self._open.position([ClientPlace(*place)])
+            return found.leader_epoch if found.offset == offset else None
+        return None
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
         """Stop handing out records of these; prefetched records are dropped and fetched again later."""
@@ -467,7 +480,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         with contextlib.suppress(*CLIENT_ERRORS):  # then it is fetched at the next wake-up
             [found] = self._open.position([ClientPlace(*place)])
             if found.offset >= 0:  # else no record was handed out yet, and it begins at its start
-                self._open.seek(ClientPlace(*place, found.offset))
+                self._open.seek(found)
 
     def _release(self, places: Sequence[TopicPartition]) -> None:
         self._forget(places)
@@ -503,7 +516,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._client or self._open
         )  # no calls of our own: every record comes through here under `commit="each"`
         try:
-            offsets = [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
+            offsets = list(map(client_position, positions))
             client.commit(offsets=offsets, asynchronous=True)
             os.sched_yield()  # to the client's thread that sends it: what the caller does meanwhile must not delay it
         except CLIENT_ERRORS as error:

@@ -31,7 +31,7 @@ from keepfast.core.records import Output
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, sink_error, source_error
-from keepfast.kafka.places import ClientPlace, names_of
+from keepfast.kafka.places import client_position, names_of
 from keepfast.kafka.producer_worker import produce
 from keepfast.kafka.source import CLOSED, KafkaSource
 
@@ -113,7 +113,7 @@ class TransactionWorker:
             if refused is not None:
                 self._abort()
                 return _refused(transaction.positions, *refused)
-            offsets = [ClientPlace(*one.place, one.offset, one.metadata) for one in transaction.positions]
+            offsets = list(map(client_position, transaction.positions))
             _repeat(partial(producer.send_offsets_to_transaction, offsets, transaction.member))
             committing = True
             _repeat(producer.commit_transaction)

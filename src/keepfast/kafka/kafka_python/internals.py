@@ -5,6 +5,7 @@
   needs the original bytes. They are removed from the client and called when the value is decoded.
 - The answer to a commit: it would wait for the next `poll`, and be polled for by two threads at a time.
 - The positions of partitions: the public call asks the broker in some states.
+- The leader epoch of a position: `seek` takes none.
 - Waking its I/O thread, and closing the sockets that it leaves open.
 """
 
@@ -107,6 +108,11 @@ def positions_of(client: Any) -> dict[Any, int]:
         if position is not None:
             found[place] = position.offset
     return found
+
+
+def seek_in_epoch(client: Any, place: Any, offset: Any) -> None:
+    """As the client's `seek`, with the leader epoch of an OffsetAndMetadata: the library compares it with the log."""
+    client._subscription.assignment[place].seek(offset)  # noqa: SLF001
 
 
 def sockets_of(client: Any) -> list[socket.socket]:

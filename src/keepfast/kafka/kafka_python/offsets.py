@@ -8,13 +8,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as ClientPlace
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommittedOffset
+from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.kafka_python.faults import source_error
-from keepfast.kafka.places import END_OF_TEXT, names_of
+from keepfast.kafka.places import END_OF_TEXT, NO_EPOCH, names_of
+
+
+def offset_of(position: Position, metadata: str = "") -> OffsetAndMetadata:
+    """The position as the library takes it."""
+    epoch = position.leader_epoch
+    return OffsetAndMetadata(position.offset, metadata, NO_EPOCH if epoch is None else epoch)
 
 
 def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
@@ -28,7 +35,8 @@ def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float
         except Exception as error:
             raise source_error(f"read the committed offset of {place}", error) from error
         text = (held.metadata or "").removesuffix(END_OF_TEXT) if held is not None else ""
-        found.append(CommittedOffset(place, None) if held is None else CommittedOffset(place, held.offset, text))
+        epoch = None if held is None or held.leader_epoch < 0 else held.leader_epoch
+        found.append(CommittedOffset(place, None if held is None else held.offset, text, epoch))
     return found
 
 

@@ -50,6 +50,10 @@ class PythonMessage:
         timestamp_ms = self._record.timestamp
         return (0, -1) if timestamp_ms < 0 else (self._record.timestamp_type + 1, timestamp_ms)
 
+    def leader_epoch(self) -> int | None:
+        epoch: int = self._record.leader_epoch
+        return epoch if epoch >= 0 else None
+
     def __len__(self) -> int:
         value = self._record.value
         return 0 if value is None else len(value)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from queue import Empty
 from typing import Any
 
-from kafka.structs import MemberState, OffsetAndMetadata  # pyright: ignore[reportAttributeAccessIssue] - of version 3
+from kafka.structs import MemberState  # pyright: ignore[reportAttributeAccessIssue] - of version 3
 from kafka.structs import TopicPartition as ClientPlace
 
 from keepfast.core.errors import Fault, SourceError
@@ -29,7 +29,7 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.kafka_python import offsets as queries
 from keepfast.kafka.kafka_python.faults import source_error
-from keepfast.kafka.kafka_python.internals import Adopted, adopt
+from keepfast.kafka.kafka_python.internals import Adopted, adopt, seek_in_epoch
 from keepfast.kafka.kafka_python.records import PythonMessage
 from keepfast.kafka.kafka_python.thread import (
     Answered,
@@ -280,6 +280,8 @@ class KafkaPythonSource(ListeningSource):
                 self._client.seek_to_beginning(place)
             else:
                 self._client.seek(place, position.offset)
+                if position.leader_epoch is not None:
+                    seek_in_epoch(self._client, place, queries.offset_of(position))
         except Exception as error:
             raise source_error(f"start {position.place} at {position.offset}", error) from error
         self._client_call("pause" if self._backlog.holds(position.place) else "resume", [position.place])
@@ -370,7 +372,7 @@ class KafkaPythonSource(ListeningSource):
             inbox.put(Answered(request, error))
 
         offsets = {
-            ClientPlace(*position.place): OffsetAndMetadata(position.offset, ended(position.metadata), -1)
+            ClientPlace(*position.place): queries.offset_of(position, ended(position.metadata))
             for position in positions
         }
         try:

@@ -15,7 +15,7 @@ MAX_METADATA_CHARS = 4096
 class FakeMessage:
     """Implements `core.records.Message`."""
 
-    __slots__ = ("_headers", "_key", "_offset", "_place", "_timestamp_ms", "_value")
+    __slots__ = ("_headers", "_key", "_leader_epoch", "_offset", "_place", "_timestamp_ms", "_value")
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class FakeMessage:
         value: bytes | None,
         headers: Headers = (),
         timestamp_ms: int = 0,
+        leader_epoch: int | None = None,
     ) -> None:
         self._place = place
         self._offset = offset
@@ -33,6 +34,7 @@ class FakeMessage:
         self._value = value
         self._headers = list(headers)
         self._timestamp_ms = timestamp_ms
+        self._leader_epoch = leader_epoch
 
     def topic(self) -> str:
         return self._place.topic
@@ -54,6 +56,9 @@ class FakeMessage:
 
     def timestamp(self) -> tuple[int, int]:
         return (1, self._timestamp_ms)
+
+    def leader_epoch(self) -> int | None:
+        return self._leader_epoch
 
     def __len__(self) -> int:
         return len(self._value or b"")
