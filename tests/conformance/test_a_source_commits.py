@@ -40,6 +40,13 @@ def test_a_commit_is_answered_once_and_stored_with_its_metadata(member: Member, 
     assert sorted(stored, key=lambda c: c.place) == [CommittedOffset(p.place, p.offset, p.metadata) for p in positions]
 
 
+def test_a_leader_epoch_is_stored_with_its_commit(member: Member, topic: str) -> None:
+    known, unknown = Position(TopicPartition(topic, 0), 3, leader_epoch=0), Position(TopicPartition(topic, 1), 3)
+    assert member.commit(known, unknown).failed == ()
+    stored = member.source.committed([known.place, unknown.place], 10.0)
+    assert {one.place: one.leader_epoch for one in stored} == {known.place: 0, unknown.place: None}
+
+
 def test_the_answer_never_comes_from_inside_commit(member: Member, topic: str) -> None:
     member.source.commit([Position(TopicPartition(topic, 0), 1)])
     assert member.outcomes == []

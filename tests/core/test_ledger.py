@@ -16,8 +16,11 @@ from hypothesis.stateful import (
 
 from keepfast.core import ledger as module
 from keepfast.core.commit_metadata import WINDOW, CompletionMap
-from keepfast.core.ledger import Ledger
+from keepfast.core.ledger import LeaderEpochs, Ledger
+from keepfast.core.records import TopicPartition
+from keepfast.testing.fakes.log import FakeMessage
 
+PLACE = TopicPartition("t", 0)
 HUGE = 10**12
 steps = st.one_of(st.integers(1, 3), st.sampled_from([1, WINDOW - 1, WINDOW, HUGE]))
 
@@ -223,6 +226,47 @@ def test_the_end_of_an_empty_log_is_nothing_to_commit() -> None:
     assert ledger.watermark() == -2
     assert ledger.reach(3), "three records of an aborted transaction, say"
     assert ledger.watermark() == 3
+
+
+def records(*found: tuple[int, int | None]) -> list[FakeMessage]:
+    return [FakeMessage(PLACE, offset, key=None, value=b"", leader_epoch=epoch) for offset, epoch in found]
+
+
+def test_a_commit_has_the_epoch_of_the_record_at_its_offset_or_of_the_last_one_before_it() -> None:
+    epochs = LeaderEpochs(10, 3)
+    assert epochs.at(10) == 3, "of the commit that was found"
+    epochs.note(records((10, 4), (11, 4), (12, 6), (13, 6)))
+    epochs.note(records((14, 6)))
+    assert [epochs.at(offset) for offset in (10, 11, 12, 14, 15)] == [4, 4, 6, 6, 6]
+
+
+def test_a_commit_behind_a_gap_does_not_have_the_epoch_of_the_record_before_it() -> None:
+    """Offsets of a later epoch may lie in the gap: the broker would take the commit for one of another log."""
+    epochs = LeaderEpochs(0, None)
+    epochs.note(records((0, 1), (1, 1)))
+    epochs.note(records((7, 2)))
+    assert epochs.at(7) == 2, "records from 2 to 6 were compacted away, some of epoch 2"
+    epochs.step(9, 5)
+    assert epochs.at(9) == 5, "the marker at 8 may be of epoch 5"
+    epochs.note(records((9, 5)))
+    epochs.step(12, None)
+    assert epochs.at(12) is None
+
+
+def test_the_epochs_of_a_sweep_are_read_twice_unless_they_differ() -> None:
+    reads = 0
+
+    class Counted(FakeMessage):
+        def leader_epoch(self) -> int | None:
+            nonlocal reads
+            reads += 1
+            return super().leader_epoch()
+
+    epochs = LeaderEpochs(0, None)
+    for first in range(0, 5_000, 500):
+        epochs.note([Counted(PLACE, first + at, key=None, value=b"", leader_epoch=1) for at in range(500)])
+    assert reads <= 2 * 10 + 1
+    assert len(epochs._steps) <= 2
 
 
 def test_a_record_below_the_end_that_came_nevertheless_is_not_passed() -> None:

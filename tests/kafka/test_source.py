@@ -75,6 +75,25 @@ def test_out_of_range_is_reported_once_and_a_reset_gets_it_going(
     assert member.offsets(place) == [8, 9]
 
 
+@PROTOCOLS
+def test_a_start_with_a_leader_epoch_that_the_log_does_not_have_is_out_of_range(
+    kafka: KafkaBroker, topic: Topic, join: Join, protocol: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has epoch 0 alone: whoever was in a later one has seen another log."""
+    name = topic(partitions=2)
+    other, known = TopicPartition(name, 0), TopicPartition(name, 1)
+    produce(kafka, name, 20, partitions=2)
+    starts = {other: Position(other, 5, leader_epoch=7), known: Position(known, 5, leader_epoch=0)}
+    monkeypatch.setattr(GroupMember, "positions", lambda self, places: [starts[place] for place in places])
+    member = join(name, new_group(), **protocol)
+    drive([member], lambda: member.errors and len(member.records) >= 5)
+    assert [(error.fault, at) for error, at in member.errors] == [(Fault.OUT_OF_RANGE, other)]
+    assert (member.offsets(known), member.offsets(other)) == (list(range(5, 10)), [])
+    member.source.reset(Position(other, 0))
+    drive([member], lambda: len(member.records) == 15)
+    assert member.offsets(other) == list(range(10))
+
+
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_a_reset_of_a_paused_partition_stays_paused_until_resumed(
     kafka: KafkaBroker, topic: Topic, join: Join, assignor: str

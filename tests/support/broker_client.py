@@ -111,9 +111,18 @@ class Client:
         found = decode(metadata, offset=offset or 0)
         return {one for one in range(found.base, found.base + 8 * len(found.bits)) if one in found}
 
-    def commit(self, group: str, topic: str, offset: int, *, partition: int = 0, metadata: str = "") -> None:
+    def leader_epoch(self, group: str, topic: str, partition: int = 0) -> int | None:
+        """That of the group's commit."""
+        reader, place = self._reader_of(group), confluent_kafka.TopicPartition(topic, partition)
+        [found] = coordinated(lambda: reader.committed([place], DEADLINE_S))
+        epoch: int | None = found.leader_epoch
+        return epoch
+
+    def commit(
+        self, group: str, topic: str, offset: int, *, partition: int = 0, metadata: str = "", leader_epoch: int = -1
+    ) -> None:
         """Set the offset of a group that has no members."""
-        place = confluent_kafka.TopicPartition(topic, partition, offset, metadata=metadata)
+        place = confluent_kafka.TopicPartition(topic, partition, offset, metadata, leader_epoch)
         asked = ConsumerGroupTopicPartitions(group, [place])
 
         def alter() -> Any:

@@ -15,7 +15,8 @@ from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition as Place
 from keepfast.kafka.embedded import is_embedded, verify_times
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
-from keepfast.kafka.places import client_position, committed_of, translated
+from keepfast.kafka.places import committed_of, translated
+from keepfast.kafka.source import client_position
 
 MAX_GROUPS: Final = 500
 """Number of groups whose offsets are read, one after another."""

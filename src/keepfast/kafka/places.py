@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import confluent_kafka
 
-from keepfast.core.ports import CommittedOffset, Position
+from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.faults import CLIENT_ERRORS, source_error
 
@@ -31,11 +31,6 @@ class translated:  # noqa: N801 - reads as a word in `with`
 
 NO_EPOCH = -1
 """As the client writes a leader epoch that is not known."""
-
-
-def client_position(position: Position) -> ClientPlace:
-    epoch = position.leader_epoch
-    return ClientPlace(*position.place, position.offset, position.metadata, NO_EPOCH if epoch is None else epoch)
 
 
 def places_of(partitions: Sequence[ClientPlace]) -> list[TopicPartition]:

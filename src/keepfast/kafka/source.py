@@ -50,7 +50,7 @@ from keepfast.kafka.commits import CommitRequest, Requests
 from keepfast.kafka.config import is_incremental
 from keepfast.kafka.embedded import verify_times
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, source_error, transient_end
-from keepfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
+from keepfast.kafka.places import NO_EPOCH, ClientPlace, committed_of, names_of, places_of, translated
 
 LATEST, EARLIEST = -1, -2
 """Special timestamps in a query of offsets: the end and the beginning of the log."""
@@ -212,6 +212,12 @@ def _yield_function() -> Callable[[None], None] | None:
         return None
     function.argtypes, function.restype = [ctypes.c_void_p], None
     return cast(Callable[[None], None], function)
+
+
+def client_position(position: Position) -> ClientPlace:
+    """The position as the client takes it."""
+    epoch = position.leader_epoch
+    return ClientPlace(*position.place, position.offset, position.metadata, NO_EPOCH if epoch is None else epoch)
 
 
 class KafkaSource(ListeningSource, OffsetQueries):

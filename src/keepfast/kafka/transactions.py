@@ -31,9 +31,9 @@ from keepfast.core.records import Output
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, sink_error, source_error
-from keepfast.kafka.places import client_position, names_of
+from keepfast.kafka.places import names_of
 from keepfast.kafka.producer_worker import produce
-from keepfast.kafka.source import CLOSED, KafkaSource
+from keepfast.kafka.source import CLOSED, KafkaSource, client_position
 
 CALL_S = 1.0
 """Longest wait in one call of the client; what it says can be repeated is."""

@@ -232,7 +232,8 @@ class FakeBroker:
             return Failure(self.faults.retry_code())
         stored = [(place, group.commits.get(place)) for place in places]
         return [
-            CommittedOffset(place, p.offset, p.metadata) if p else CommittedOffset(place, None) for place, p in stored
+            CommittedOffset(place, p.offset, p.metadata, p.leader_epoch) if p else CommittedOffset(place, None)
+            for place, p in stored
         ]
 
     def _refusal(self, position: Position) -> str:
