@@ -143,6 +143,10 @@ class LedgerAgainstSets(RuleBasedStateMachine):
         for ledger in self.ledgers:
             assert ledger.last == self.last
             assert ledger.unfinished() == len(set(self.received) - self.finished)
+            named = len([offset for offset in self.resumed if offset >= self.next])
+            for end in (max(self.next, 0), max(self.next, 0) + 60):
+                left = end - max(self.next, 0) - (named if end > self.next else 0)
+                assert ledger.unfinished_below(end) == ledger.unfinished() + left
             assert [ledger.is_finished(seq) for seq in range(len(self.received))] == [
                 offset in self.finished for offset in self.received
             ]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from keepfast.core import policies
+from keepfast.core.commit_metadata import WINDOW
 from keepfast.core.errors import Fault, Reject, RetryLater, SourceError
 from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import BufferPolicy
@@ -18,6 +19,7 @@ from keepfast.engine.control import Answer, ControlOrder
 from keepfast.engine.intake import IN_LANES
 from keepfast.engine.status import AWAY_S, MAX_POLL_INTERVAL_S, POLL_INTERVAL_S, SILENT_S, STUCK_S
 from keepfast.engine.timeouts import RECALL_S
+from keepfast.http.health import WINDOW_FULL_S
 from keepfast.telemetry.state import CommandDone, ConsumerState, Problem
 from tests.engine.world import TOPIC, World
 from tests.support.log_capture import LogCapture
@@ -144,6 +146,54 @@ def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() ->
     world.work()
     world.step()
     assert not looked(world).partitions[0].stuck, "one was finished"
+
+
+def test_lag_is_split_into_what_is_not_finished_and_what_is_finished_above_a_gap() -> None:
+    world = world_of(order="key", capacity=4, wait_s=0.0)
+    world.feed("abcd")
+    world.source.seen = {PLACE: 9}
+    world.step()
+    partition = world.loop.ownership.get(PLACE)
+    assert partition is not None
+    partition.ledger.finish((1, 3))
+    own = looked(world).partitions[0]
+    assert (own.lag, own.behind, own.finished_above) == (9, 7, 2), "0 and 2 are not finished, 4 to 8 not received"
+    assert own.position == 0
+
+
+def test_a_record_that_fills_the_window_is_reported_until_it_is_finished() -> None:
+    calls = list[str]()
+
+    def refuse_the_first(values: list[str]) -> None:
+        calls.extend(values)
+        if calls == ["0:0"]:
+            raise RetryLater(after_s=60)
+
+    world = world_of(refuse_the_first, order="key", capacity=4)
+    world.feed("a")
+    world.play(steps=10)
+    world.source.waiting.append(message(WINDOW + 7, b"b", value=b"%d:%d" % (0, WINDOW + 7)))
+    assert looked(world).partitions[0].window_full_s == 0
+    assert looked(world).partitions[0].window_full_s == 0, "it has just arrived"
+    [own, _] = looked(world, WINDOW_FULL_S).partitions
+    assert (own.position, own.window_full_s >= WINDOW_FULL_S) == (0, True)
+    assert world.done == []
+    world.play(steps=200)
+    assert world.loop.ownership.get(PLACE).ledger.watermark() == WINDOW + 8  # type: ignore[union-attr]
+    assert looked(world).partitions[0].window_full_s == 0
+
+
+def test_a_pause_by_an_operator_is_as_old_as_the_oldest_one() -> None:
+    world = world_of()
+    assert looked(world).paused_s == 0
+    reported(world, "pause", topic=TOPIC, partition=1)
+    looked(world, 100.0)
+    reported(world, "pause")
+    assert looked(world, 50.0).paused_s >= 150
+    reported(world, "resume", topic=TOPIC, partition=1)
+    assert 50 <= looked(world).paused_s < 60
+    reported(world, "resume")
+    assert looked(world).paused_s == 0
 
 
 def test_a_fetch_that_fails_is_reported_and_the_next_one_brings_records(log: LogCapture) -> None:

@@ -97,7 +97,7 @@ def test_a_record_that_is_ready_and_held_is_let_go_with_its_partition() -> None:
             world.work()
             world.step()
     place = world.places[0]
-    world.loop.ownership.hold(place, "operator")
+    world.loop.ownership.hold(place, "operator", 0.0)
     world.step(pass_s=4000.0)
     assert len(world.loop.failures.ready) == RECORDS, "their time has come, and they may not start"
     world.loop.on_lost([place])

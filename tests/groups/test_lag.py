@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.records import Record
+from keepfast.core.commit_metadata import CompletionMap, encode
+from keepfast.core.ports import CommittedOffset
+from keepfast.core.records import Record, TopicPartition
 from keepfast.core.retry_topics import due_ms
-from keepfast.groups.lag import WINDOW_S, LagSample, LagState, state_of, state_with, within
+from keepfast.groups.lag import WINDOW_S, LagSample, LagState, finished_above, state_of, state_with, within
 
 Row = tuple[float, int | None, int]
 
@@ -33,6 +35,9 @@ def samples(*rows: Row, owned: bool | None = True, low: int = 0) -> list[LagSamp
         ([(0, None, 9), (5, None, 9)], True, "stalled"),
         ([(0, None, 9), (5, 0, 9)], True, "stalled"),
         ([(0, None, 0)], False, "ok"),
+        ([(0, 28_978, 978)], True, "beyond_end"),
+        ([(0, 28_978, 0), (5, 28_978, 978)], False, "beyond_end"),
+        ([(0, 28_978, 978), (5, 978, 978)], True, "rewinding"),
     ],
 )
 def test_what_the_looks_say(rows: list[Row], owned: bool | None, state: str) -> None:
@@ -49,6 +54,16 @@ def test_a_partition_without_owner_is_unassigned_while_members_have_others_and_s
 def test_lag_counts_from_what_is_still_there() -> None:
     [deleted, never, truncated] = samples((0, 3, 20), (0, None, 20), (0, 25, 20), low=12)
     assert (deleted.lag, never.lag, truncated.lag) == (8, 8, 0)
+
+
+def test_what_the_completion_map_names_is_finished_and_the_rest_of_the_lag_is_behind() -> None:
+    named = CompletionMap.from_int(3, 0b1011_0110)  # 4, 5, 7, 8 and 10
+    commit = CommittedOffset(TopicPartition("orders", 0), 3, encode(named))
+    assert [finished_above(commit, end) for end in (100, 9, 4, 2)] == [5, 4, 0, 0]
+    assert finished_above(CommittedOffset(TopicPartition("orders", 0), 3, "of another client"), 100) == 0
+    assert finished_above(CommittedOffset(TopicPartition("orders", 0), None), 100) == 0
+    sample = LagSample(at=0, low=0, end=13, committed=3, finished_above=5)
+    assert (sample.lag, sample.behind) == (10, 5)
 
 
 def test_old_looks_are_forgotten_but_never_the_last() -> None:

@@ -72,6 +72,13 @@ def seen(state: ConsumerState = WELL, **more: Any) -> HealthFacts:
             "degraded",
             LIVE_READY,
         ),
+        (
+            {"partitions": (PartitionState(topic="orders", partition=0, window_full_s=10.0),)},
+            "window_full",
+            "degraded",
+            LIVE_READY,
+        ),
+        ({"partitions": (PartitionState(topic="orders", partition=0, window_full_s=9.0),)}, None, "ok", LIVE_READY),
         ({"overdue": 1}, "handlers_overdue", "failing", LIVE_ONLY),
         ({"phase": "halted", "why": "no"}, "halted", "failing", LIVE_ONLY),
         ({"phase": "ended"}, "ended", "failing", LIVE_ONLY),

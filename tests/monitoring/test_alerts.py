@@ -30,8 +30,9 @@ LETTERS = f'orders_payment_dlq_count_total{{error_type="E",error_classification=
 UNPUBLISHED = f"orders_payment_dlq_publish_failure_total{{{OWN},{AT}}}"
 DEAD_LETTERED = f'kafka_dlq_messages_total{{dead_letter_topic="orders.payment.dlq",{OWN},{AT}}}'
 UNRESOLVED = f"keepfast_dlq_unresolved{{{OWN},{AT}}}"
-LAG = f'kafka_consumer_lag{{partition="0",{OWN},{AT}}}'
-OTHER_LAG = f'kafka_consumer_lag{{partition="1",{OWN},{AT}}}'
+LAG = f'keepfast_behind_records{{partition="0",{OWN},{AT}}}'
+OTHER_LAG = f'keepfast_behind_records{{partition="1",{OWN},{AT}}}'
+FINISHED_ABOVE = f'keepfast_finished_above_records{{partition="0",{OWN},{AT}}}'
 OLDEST = f'kafka_consumer_lag_seconds{{partition="0",{OWN},{AT}}}'
 STUCK = f"keepfast_stuck_partitions{{{GROUP},{AT}}}"
 AGE = f"keepfast_loop_turn_age_seconds{{{GROUP},{AT}}}"
@@ -41,6 +42,10 @@ SHUTDOWN_TIMEOUT = f"keepfast_shutdown_timeout_seconds{{{AT}}}"
 MISSED = f"keepfast_shutdown_timeouts_total{{{AT}}}"
 BREAKER = f"keepfast_breaker_open{{{GROUP},{AT}}}"
 STORM = f"keepfast_storm_guard_tripped{{{GROUP},{AT}}}"
+STUCK_HANDLERS = f"keepfast_stuck_handlers{{{GROUP},{AT}}}"
+PAUSE_AGE = f"keepfast_operator_pause_age_seconds{{{GROUP},{AT}}}"
+ENDED = f"keepfast_consumer_ended{{{GROUP},{AT}}}"
+REPLACED = f"keepfast_clients_replaced_total{{{GROUP},{AT}}}"
 ABANDONED = f"keepfast_abandoned_threads{{{GROUP},{AT}}}"
 COMMITS = f"keepfast_commits_total{{{GROUP},{AT}}}"
 COMMIT_FAILURES = f"keepfast_commit_failures_total{{{GROUP},{AT}}}"
@@ -69,6 +74,10 @@ WELL = {
     BREAKER: "0x1800",
     STORM: "0x1800",
     ABANDONED: "0x1800",
+    STUCK_HANDLERS: "0x1800",
+    PAUSE_AGE: "0x1800",
+    ENDED: "0x1800",
+    REPLACED: "0x1800",
     COMMITS: "0+60x1800",
     COMMIT_FAILURES: "0x1800",
     SPOOLED: "0x1800",
@@ -84,6 +93,8 @@ NOT_PUBLISHED, DOWN = "KeepfastDeadLettersNotPublished critical", "KeepfastDown 
 SHUTDOWN_ALERT = "KeepfastShutdownTimeout warning"
 BREAKER_ALERT, STORM_ALERT = "KeepfastBreakerOpen warning", "KeepfastStormGuard critical"
 COMMITS_ALERT, ABANDONED_ALERT = "KeepfastCommitsFail critical", "KeepfastAbandonedThreads warning"
+STUCK_HANDLERS_ALERT, PAUSE_ALERT = "KeepfastStuckHandlers warning", "KeepfastForgottenPause warning"
+CLIENT_ALERT = "KeepfastClientFailed critical"
 SPOOL_ALERT = "KeepfastSpooledLetters warning"
 PROCESS_ALERT = "KeepfastProcessDown critical"
 
@@ -102,30 +113,35 @@ STORIES = {
     "4 % errors": Story({ERRORS: "0+24x60"}),
     "errors while nothing gets through": Story({ERRORS: "0+1x60", PROCESSED: "5x60"}, {ERROR_RATE}),
     "6 % errors for two minutes": Story({ERRORS: "0x20 0+36x2 72x60"}),
-    "2 % letters": Story({LETTERS: "0+12x60", DEAD_LETTERED: "0+12x60"}, {LETTER_RATE, LETTER, MANY_LETTERS}),
-    "half a percent letters": Story({LETTERS: "0+3x60", DEAD_LETTERED: "0+3x60"}, {LETTER, MANY_LETTERS}),
+    "2 % letters": Story({LETTERS: "0+12x60", DEAD_LETTERED: "0+12x60"}, {LETTER_RATE, MANY_LETTERS}),
+    "half a percent letters": Story({LETTERS: "0+3x60", DEAD_LETTERED: "0+3x60"}, {MANY_LETTERS}),
     "one new letter": Story({DEAD_LETTERED: "0x25 1x60"}, {LETTER}),
     "ten new letters": Story({DEAD_LETTERED: "0x25 10x60"}, {LETTER}),
-    "eleven new letters": Story({DEAD_LETTERED: "0x25 11x60"}, {LETTER, MANY_LETTERS}),
-    "letters before the first scrape": Story({DEAD_LETTERED: "_x25 500x60"}, {LETTER, MANY_LETTERS}),
+    "eleven new letters": Story({DEAD_LETTERED: "0x25 11x60"}, {MANY_LETTERS}),
+    "letters before the first scrape": Story({DEAD_LETTERED: "_x25 500x60"}, {MANY_LETTERS}),
     "one letter after a restart": Story({DEAD_LETTERED: "50x25 0x2 1x60"}, {LETTER}),
     "letters of a quarter of an hour ago": Story({DEAD_LETTERED: "0x14 11x60"}),
     "an unresolved letter of yesterday": Story({UNRESOLVED: "1x60"}, {LETTER}),
     "ten unresolved letters": Story({UNRESOLVED: "10x60"}, {LETTER}),
-    "eleven unresolved letters": Story({UNRESOLVED: "11x60"}, {LETTER, MANY_LETTERS}),
-    "all were resolved a minute ago": Story({UNRESOLVED: "500x28 0x60", DEAD_LETTERED: "0x25 500x60"}),
-    "all but three were resolved": Story({UNRESOLVED: "500x28 3x60", DEAD_LETTERED: "0x25 500x60"}, {LETTER}),
+    "eleven unresolved letters": Story({UNRESOLVED: "11x60"}, {MANY_LETTERS}),
+    "all were resolved ten minutes ago": Story({UNRESOLVED: "500x19 0x60", DEAD_LETTERED: "0x15 500x60"}),
+    "all but three were resolved": Story({UNRESOLVED: "500x19 3x60", DEAD_LETTERED: "0x15 500x60"}, {LETTER}),
+    "the process that counts restarts for two minutes": Story(
+        {UNRESOLVED: "2x27 _x2 2x60", DEAD_LETTERED: "2x27 _x2 0x60"}, {LETTER}, at="29m"
+    ),
+    "it restarts, and has none any more": Story({UNRESOLVED: "2x17 _x2 0x60", DEAD_LETTERED: "2x17 _x2 0x60"}),
     "another process counts after a rebalance": Story(
         {UNRESOLVED: "2x20 _x40", f"keepfast_dlq_unresolved{{{OWN},{NEXT}}}": "_x20 2x40"}, {LETTER}
     ),
     "nobody counts any more, and there are new letters": Story(
-        {UNRESOLVED: "0x15 _x45", DEAD_LETTERED: "0x25 11x60"}, {LETTER, MANY_LETTERS}
+        {UNRESOLVED: "0x15 _x45", DEAD_LETTERED: "0x25 11x60"}, {MANY_LETTERS}
     ),
     "a lag of 100, financial": Story({LAG: "100x60"}),
     "a lag of 101, financial": Story({LAG: "101x60"}, {LAGS}),
+    "16,000 records are finished above one that hangs": Story({LAG: "1x60", FINISHED_ABOVE: "16000x60"}),
     "a lag of 101 for two minutes": Story({LAG: "0x28 101x2"}),
-    "a lag of 1001, financial": Story({LAG: "1001x60"}, {LAGS, LAGS_BADLY}),
-    "one partition of two lags": Story({OTHER_LAG: "10001x60"}, {LAGS, LAGS_BADLY, PARTITION_LAG}),
+    "a lag of 1001, financial": Story({LAG: "1001x60"}, {LAGS_BADLY}),
+    "one partition of two lags": Story({OTHER_LAG: "10001x60"}, {LAGS_BADLY, PARTITION_LAG}),
     "a record is 15 minutes old": Story({OLDEST: "900x60"}),
     "a record is older": Story({OLDEST: "0+60x60"}, {OLD}),
     "stuck": Story({STUCK: "0x9 1x60"}, {STUCK_ALERT}),
@@ -148,6 +164,13 @@ STORIES = {
     "a process that crashes and comes back, twice": Story(
         {ASSIGNED: "1x79 2x9 3x200", INFO: "1x79 _x1 1x8 _x1 1x200"}, {REBALANCES}, at="120m"
     ),
+    "a handler hangs": Story({STUCK_HANDLERS: "0x20 1x60"}, {STUCK_HANDLERS_ALERT}),
+    "a handler was slow": Story({STUCK_HANDLERS: "0x29 1x60"}),
+    "an operator paused it eleven minutes ago": Story({PAUSE_AGE: "0x18 0+60x60"}, {PAUSE_ALERT}),
+    "an operator paused it nine minutes ago": Story({PAUSE_AGE: "0x20 0+60x60"}),
+    "the client has failed for good, and the process runs": Story({ENDED: "0x20 1x60"}, {CLIENT_ALERT}),
+    "the client is replaced three times": Story({REPLACED: "0x20 1 2 3x60"}, {CLIENT_ALERT}),
+    "the client is replaced twice": Story({REPLACED: "0x20 1 2x60"}),
     "the breaker is open": Story({BREAKER: "0x20 1x60"}, {BREAKER_ALERT}),
     "the breaker was open for a moment": Story({BREAKER: "0x20 1 0x60"}),
     "the storm guard has tripped": Story({STORM: "0x29 1x60"}, {STORM_ALERT}),

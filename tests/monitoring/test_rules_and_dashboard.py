@@ -36,7 +36,8 @@ def every(**consumers: Any) -> list[Alert]:
 
 
 def limits(alerts: list[Alert], name: str) -> dict[str, str]:
-    return {alert.severity: alert.expr.rpartition("> ")[2] for alert in alerts if alert.name == name}
+    own = {alert.severity: alert.expr.partition(") unless on ")[0] for alert in alerts if alert.name == name}
+    return {severity: expr.rpartition("> ")[2] for severity, expr in own.items()}
 
 
 def test_there_are_the_seven_alerts_and_those_of_lag_and_letters() -> None:
@@ -46,6 +47,9 @@ def test_there_are_the_seven_alerts_and_those_of_lag_and_letters() -> None:
         "KeepfastStormGuard",
         "KeepfastCommitsFail",
         "KeepfastAbandonedThreads",
+        "KeepfastStuckHandlers",
+        "KeepfastForgottenPause",
+        "KeepfastClientFailed",
     }
     shares = {alert.name: re.findall(r"> ([\d.]+) \*", alert.expr) for alert in alerts}
     assert shares["KeepfastHighErrorRate"] == ["0.05"]

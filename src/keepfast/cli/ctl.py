@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from keepfast.engine.seeks import SeekTarget
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
+COLUMN_NAMES = {"lag_s": "SECONDS", "finished_above": "FINISHED"}
 COLOURS = {"ok": "green", "degraded": "yellow", "failing": "red"}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -146,7 +147,7 @@ def lag(consumer: str, *, as_json: bool, **options: Any) -> None:
 
     With several processes, the partitions of all of them. For a whole group, running or not: keepfast lag.
     """
-    _show_positions(consumer, options, as_json=as_json, columns=("end", "lag", "lag_s"))
+    _show_positions(consumer, options, as_json=as_json, columns=("end", "lag", "behind", "finished_above", "lag_s"))
 
 
 @ctl.command(short_help="Move a partition to another offset.")
@@ -265,10 +266,11 @@ def _show_positions(
             (clean_text(one.topic), str(one.partition), *(_number(getattr(one, name)) for name in columns))
             for one in found.partitions
         ]
-        heads = ("TOPIC", "PARTITION", *(name.upper().replace("LAG_S", "SECONDS") for name in columns))
+        heads = ("TOPIC", "PARTITION", *(COLUMN_NAMES.get(name, name.upper()) for name in columns))
         _print(found, table(heads, rows, right=range(1, len(heads))), as_json=as_json)
         if not as_json:
-            click.echo(f"Lag: {found.lag:,}")
+            split = f", of which {found.behind:,} are not finished" if found.behind != found.lag else ""
+            click.echo(f"Lag: {found.lag:,}{split}")
 
 
 def _number(value: Any) -> str:

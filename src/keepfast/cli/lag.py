@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 COLUMNS = ("GROUP", "TOPIC", "PART", "COMMITTED", "END", "LAG", "SECONDS", "STATE")
-COLOURS = {"ok": "green", "stalled": "yellow", "unassigned": "red", "stopped": "red", "rewinding": "red"}
+COLOURS = {
+    "ok": "green",
+    "stalled": "yellow",
+    "unassigned": "red",
+    "stopped": "red",
+    "rewinding": "red",
+    "beyond_end": "red",
+}
 REPLY_TIMEOUT_S = 15.0
 NO_GROUPS = "No group has commits."
 NOT_LISTED = "The embedded broker lists no groups: name the group, or MODULE:APP."
@@ -61,6 +68,9 @@ def lag(
     For an app: all its groups, including retry topics, and the size of its dead-letter topics. For a group: the
     partitions that it has committed. Without a name: all groups. Changes nothing and joins no group.
 
+    LAG counts from the committed offset. Where keepfast has finished records above one that is not finished, BEHIND is
+    the part of the lag that is not finished, and FINISHED the rest.
+
     \b
     STATE says whether the group progresses, independent of the lag:
       ok          the offset moves, or there is no lag
@@ -70,6 +80,8 @@ def lag(
                   (members look for that every 30 s), or the group has just rebalanced
       stopped     there is lag, and no member owns any partition
       rewinding   the offset moved backwards
+      beyond_end  the offset lies beyond the end of the log: its topic was deleted and created again, or records were
+                  lost
       unknown     not observed for long enough; use --watch, or a longer --for
 
     \b
@@ -179,10 +191,13 @@ def _of_groups(group: str | None, groups: KafkaGroups) -> list[WatchedGroup]:
 def _view(seen: LagReport, nothing: str, *head: str) -> RenderableType:
     from rich.console import Group
 
-    rows = [_row(one) for one in seen.partitions]
+    splits = any(one.sample.finished_above for one in seen.partitions)
+    rows = [_row(one, splits=splits) for one in seen.partitions]
     if not rows:
         return Group(*head, *([] if seen.unreadable else [nothing]), *_notes(seen))
-    return Group(*head, table(COLUMNS, rows, right=range(2, 7), whole=[7]), *_notes(seen))
+    columns = (*COLUMNS[:6], "BEHIND", "FINISHED", *COLUMNS[6:]) if splits else COLUMNS
+    last = len(columns) - 1
+    return Group(*head, table(columns, rows, right=range(2, last), whole=[last]), *_notes(seen))
 
 
 def _notes(seen: LagReport) -> list[str]:
@@ -198,14 +213,16 @@ def _notes(seen: LagReport) -> list[str]:
     return text
 
 
-def _row(one: PartitionLag) -> tuple[str | Text, ...]:
+def _row(one: PartitionLag, *, splits: bool) -> tuple[str | Text, ...]:
     from rich.text import Text
 
     sample = one.sample
     committed = "-" if sample.committed is None else str(sample.committed)
     seconds = "-" if one.lag_s is None else f"{one.lag_s:,.0f}"
     place = (one.group, one.place.topic, str(one.place.partition))
-    return (*place, committed, str(sample.end), f"{sample.lag:,}", seconds, Text(one.state, COLOURS.get(one.state, "")))
+    parts = (f"{sample.behind:,}", f"{sample.lag - sample.behind:,}") if splits else ()
+    state = Text(one.state, COLOURS.get(one.state, ""))
+    return (*place, committed, str(sample.end), f"{sample.lag:,}", *parts, seconds, state)
 
 
 def _fields(seen: LagReport) -> dict[str, Any]:
@@ -218,6 +235,8 @@ def _fields(seen: LagReport) -> dict[str, Any]:
                 "committed": one.sample.committed,
                 "end": one.sample.end,
                 "lag": one.sample.lag,
+                "behind": one.sample.behind,
+                "finished_above": one.sample.lag - one.sample.behind,
                 "lag_s": None if one.lag_s is None else round(one.lag_s, 3),
                 "owned": one.sample.owned,
                 "state": one.state,
@@ -225,6 +244,7 @@ def _fields(seen: LagReport) -> dict[str, Any]:
             for one in seen.partitions
         ],
         "lag": sum(one.sample.lag for one in seen.partitions),
+        "behind": sum(one.sample.behind for one in seen.partitions),
         "dead_letters": dict(seen.letters),
         "unreadable": list(seen.unreadable),
     }

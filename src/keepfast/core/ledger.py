@@ -342,6 +342,16 @@ class Ledger:
         """How many received records are not finished."""
         return self._state.count(0, self._low)
 
+    def unfinished_below(self, end: int) -> int:
+        """How many offsets below `end` are not finished: received records, and everything that was not received and
+        that the completion map at the start did not name.
+        """
+        unread, resumed = max(0, end - max(self.next_offset, 0)), self._resumed
+        if resumed is not None and unread:
+            named = resumed.to_int() >> max(0, self.next_offset - resumed.base)
+            unread -= (named & ((1 << min(unread, named.bit_length())) - 1)).bit_count()
+        return unread + self.unfinished()
+
     def completion(self) -> CompletionMap:
         """What is finished above the watermark, including what the map we started with says of records not received
         yet.

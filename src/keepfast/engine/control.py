@@ -103,7 +103,7 @@ class Operator:
         found = self._meant(order)
         for partition in found:
             if OPERATOR not in partition.holds:
-                self._parts.ownership.hold(partition.place, OPERATOR)
+                self._parts.ownership.hold(partition.place, OPERATOR, now)
                 self._paused[partition.place] = order.by, now
                 self._emit(Held, partition.place, order.by)
             for run in list(partition.running):

@@ -126,6 +126,7 @@ def _totals(loop: Loop) -> Iterator[MetricFamily]:
         (cat.TIMED_OUT, loop.overdue.counts.timed_out),
         (cat.MOVE_FAILURES, loop.failures.forwarder.failures["move"]),
         (cat.OUTCOMES_LOST, loop.outcomes.lost),
+        (cat.CLIENTS_REPLACED, loop.status.clients_replaced),
     ]
     if loop.locks is not None:
         plain += [(cat.LOCKS_EXPIRED, loop.locks.expired), (cat.REDELIVERED, loop.locks.redelivered)]
@@ -138,6 +139,12 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
     group = state.group
     lags = {(one.topic, one.partition): one.lag for one in state.partitions if one.lag is not None}
     yield MetricFamily.of(cat.LAG, [Sample((group, topic, str(number)), lag) for (topic, number), lag in lags.items()])
+    for metric, values in (
+        (cat.BEHIND, [(one, one.behind) for one in state.partitions if one.behind is not None]),
+        (cat.FINISHED_ABOVE, [(one, one.finished_above) for one in state.partitions if one.behind is not None]),
+    ):
+        samples = [Sample((group, one.topic, str(one.partition)), value) for one, value in values]
+        yield MetricFamily.of(metric, samples)
     if state.queue is None:  # of a queue neither is known
         highest = max((lag for (topic, _), lag in lags.items() if topic in own_topics), default=0)
         yield MetricFamily.of(cat.LAG_MAX, [Sample((group,), highest)])
@@ -159,6 +166,8 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
         (cat.SETTLING, state.settling),
         (cat.REFUSED, state.letters_refused.records + state.moves_refused.records),
         (cat.PAUSED, sum(bool(one.pauses) for one in state.partitions)),
+        (cat.PAUSE_AGE, state.paused_s),
+        (cat.ENDED, int(state.phase in ("ended", "halted"))),
         (cat.STUCK, sum(one.stuck for one in state.partitions)),
         (cat.BREAKER_OPEN, int(state.guards.breaker in ("open", "half-open"))),
         (cat.STORM_HELD, int(state.guards.storm == "tripped")),

@@ -42,7 +42,7 @@ class Ownership:
     def __init__(self) -> None:
         self._epochs = Epochs()
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._lasting: dict[TopicPartition, set[str]] = {}  # holds that outlive an epoch
+        self._lasting: dict[TopicPartition, dict[str, float]] = {}  # holds that outlive an epoch, and since when
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
@@ -75,7 +75,7 @@ class Ownership:
             committed=committed,
             leader_epoch=leader_epoch,
         )
-        partition.holds |= self._lasting.get(place, set())
+        partition.holds.update(self._lasting.get(place, ()))
         self._partitions[place] = partition
         return partition
 
@@ -89,17 +89,17 @@ class Ownership:
     def is_current(self, partition: Partition) -> bool:
         return partition.live and self._epochs.is_current(partition.place, partition.epoch)
 
-    def hold(self, place: TopicPartition, name: str) -> None:
+    def hold(self, place: TopicPartition, name: str, now: float) -> None:
         """Add this hold to the partition, in this epoch and in every later one, until it is released."""
-        self._lasting.setdefault(place, set()).add(name)
+        self._lasting.setdefault(place, {}).setdefault(name, now)
         partition = self._partitions.get(place)
         if partition is not None:
             partition.holds.add(name)
 
     def release(self, place: TopicPartition, name: str) -> None:
         """Remove a hold that `hold` added; without effect if there is none."""
-        names = self._lasting.get(place, set())
-        names.discard(name)
+        names = self._lasting.get(place, {})
+        names.pop(name, None)
         if not names:
             self._lasting.pop(place, None)
         partition = self._partitions.get(place)
@@ -109,3 +109,8 @@ class Ownership:
     def held(self, name: str) -> list[TopicPartition]:
         """The partitions that `hold` holds by this name, whether they are ours now or not."""
         return [place for place, names in self._lasting.items() if name in names]
+
+    def held_since(self, name: str) -> float | None:
+        """When the oldest hold of this name on a partition that is ours now was added; None without one."""
+        found = [names[name] for place, names in self._lasting.items() if name in names and place in self._partitions]
+        return min(found, default=None)

@@ -16,6 +16,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import NO_ANSWER, NO_ANSWER_EVERY_S
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition, Run
+from keepfast.engine.control import OPERATOR
 from keepfast.engine.counts import exemplar_of
 from keepfast.engine.forwarding import ForwardingStatus
 from keepfast.engine.mailbox import DRAIN
@@ -77,6 +78,8 @@ class LoopStatus:
         self._look_at = float("-inf")
         self.sample_at = float("-inf")
         self._progress: dict[TopicPartition, _Progress] = {}
+        self._windows: dict[TopicPartition, tuple[int, int, float]] = {}  # full ones: epoch, position, since when
+        self.clients_replaced = 0
         self._brokers = ""
         self._away_at = float("-inf")
         self._reached = 0
@@ -152,6 +155,8 @@ class LoopStatus:
             missing_topics=tuple(sorted(parts.identities.missing)),
             unpositioned=len(parts.assignment.unpositioned),
             holds=tuple(Hold(name=name, for_s=now - since) for name, since in sorted(parts.holds.since.items())),
+            paused_s=self._paused_s(now),
+            clients_replaced=self.clients_replaced,
             in_flight=sum(map(_left, in_flight)),
             oldest_in_flight_s=max((now - run.begun_at for run in in_flight), default=0.0),
             waiting=self._waiting(),
@@ -274,6 +279,7 @@ class LoopStatus:
     ) -> PartitionState:
         position = partition.ledger.watermark()
         lag = None if end is None or position < 0 else max(0, end - position)
+        behind = None if lag is None or end is None else min(lag, partition.ledger.unfinished_below(end))
         fetched = not (partition.pauses or self._brokers_away(now))
         still_s, stuck = self._stands_still(partition, position, end, before.get(partition.place), now)
         return PartitionState(
@@ -284,6 +290,8 @@ class LoopStatus:
             committed=partition.committed[0],
             end=end,
             lag=lag,
+            behind=behind,
+            finished_above=(lag or 0) - (behind or 0),
             lag_s=None if lag is None or end is None else partition.behind_s(self._clock.wall(), end, fetched=fetched),
             buffered=len(partition.buffer),
             held_bytes=partition.held_bytes,
@@ -295,6 +303,7 @@ class LoopStatus:
             closing=partition.closing,
             stalled_s=still_s,
             stuck=stuck,
+            window_full_s=self._window_full_s(partition, position, now),
             suspects=self._parts.probation.suspects_of(partition),
         )
 
@@ -325,6 +334,26 @@ class LoopStatus:
         self._progress[partition.place] = before
         still_s = now - before.since
         return still_s, still_s >= STUCK_S and (end or 0) > before.end
+
+    def _window_full_s(self, partition: Partition, position: int, now: float) -> float:
+        """How long the unfinished record at `position` has kept all others of the partition from starting, because the
+        next one lies outside the window. A partition in order waits for that record whatever the window is.
+        """
+        buffer, place = partition.buffer, partition.place
+        in_order = self._parts.plan.order == "partition"
+        if in_order or not buffer or not partition.startable or buffer[0].offset() < partition.window_end():
+            self._windows.pop(place, None)
+            return 0.0
+        before = self._windows.get(place)
+        if before is None or before[:2] != (partition.epoch, position):
+            before = self._windows[place] = partition.epoch, position, now
+        return now - before[2]
+
+    def _paused_s(self, now: float) -> float:
+        """How long the oldest pause by an operator has lasted, of the consumer or of a partition that is assigned."""
+        since = self._parts.holds.since.get(OPERATOR, now)
+        partitions_since = self._parts.ownership.held_since(OPERATOR)
+        return now - (since if partitions_since is None else min(since, partitions_since))
 
     def _brokers_away(self, now: float) -> str:
         if self._silent:

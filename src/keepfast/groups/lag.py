@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal, Protocol
 
+from keepfast.core import commit_metadata
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import Record, TopicPartition
 from keepfast.core.retry_topics import waiting_s
 from keepfast.kafka.browser import Span
 
-LagState = Literal["ok", "waiting", "stalled", "unassigned", "stopped", "rewinding", "unknown"]
+LagState = Literal["ok", "waiting", "stalled", "unassigned", "stopped", "rewinding", "beyond_end", "unknown"]
 
 MIN_OBSERVED_S: Final = 4.0
 """Samples must cover this time before a partition is reported as stalled."""
@@ -28,6 +30,7 @@ WINDOW_S: Final = 60.0
 class LagSample:
     """A partition at one moment. `committed` None: the group has no offset there; it would begin at `low` or `end`.
     `owned`: whether it is assigned to a member; None: unknown. `others`: whether members have others of the group's.
+    `finished_above`: how many records above the committed offset are finished, by its completion map.
     """
 
     at: float
@@ -36,6 +39,7 @@ class LagSample:
     committed: int | None
     owned: bool | None = None
     others: bool = False
+    finished_above: int = 0
 
     @property
     def position(self) -> int:
@@ -46,14 +50,29 @@ class LagSample:
     def lag(self) -> int:
         return max(0, self.end - self.position)
 
+    @property
+    def behind(self) -> int:
+        """The part of the lag that is not finished."""
+        return max(0, self.lag - self.finished_above)
+
+    @property
+    def is_beyond_end(self) -> bool:
+        """Whether the committed offset lies beyond the end of the log: its records were deleted with their topic, or
+        lost.
+        """
+        return self.committed is not None and self.committed > self.end
+
 
 def state_of(samples: Sequence[LagSample]) -> LagState:
     """The state by the samples of the window, oldest first; at least one.
 
-    `rewinding`: the committed offset went back. `ok`: it advances, or the lag was 0 at some moment. `stopped`: there is
-    lag, and the partition is not assigned; `unassigned`: nor is it, but others are. `stalled`: it is assigned, and the
-    offset does not advance. `unknown`: the samples cover too little time.
+    `beyond_end`: the committed offset has been beyond the end of the log for the whole time, so what is written next
+    would not be read. `rewinding`: the committed offset went back. `ok`: it advances, or the lag was 0 at some moment.
+    `stopped`: there is lag, and the partition is not assigned; `unassigned`: nor is it, but others are. `stalled`: it
+    is assigned, and the offset does not advance. `unknown`: the samples cover too little time.
     """
+    if all(sample.is_beyond_end for sample in samples):
+        return "beyond_end"
     offsets = [sample.committed for sample in samples if sample.committed is not None]
     if any(after < before for before, after in pairwise(offsets)):
         return "rewinding"
@@ -76,6 +95,15 @@ def state_with(first: Record, state: LagState, group: str, wall_s: float) -> Lag
     return "unknown" if waiting_s(first, group, wall_s=wall_s - MIN_OBSERVED_S) > 0 else state
 
 
+def finished_above(commit: CommittedOffset, end: int) -> int:
+    """How many offsets below `end` the completion map of a commit names as finished; 0 for commits of other clients."""
+    if commit.offset is None:
+        return 0
+    named = commit_metadata.decode(commit.metadata, offset=commit.offset)
+    bits = named.to_int() & ((1 << min(max(0, end - named.base), 8 * len(named.bits))) - 1)
+    return bits.bit_count()
+
+
 def within(samples: Sequence[LagSample], now: float) -> list[LagSample]:
     """The samples of the window; at least the last."""
     return [sample for sample in samples if now - sample.at <= WINDOW_S] or list(samples[-1:])
@@ -96,9 +124,9 @@ class LagBrowser(Protocol):
 class Groups(Protocol):
     """The part of `kafka.groups.KafkaGroups` that is used here."""
 
-    def committed(
+    def commits(
         self, group: str, places: Sequence[TopicPartition], timeout_s: float
-    ) -> dict[TopicPartition, int | None] | None: ...
+    ) -> list[CommittedOffset] | None: ...
     def owned(self, group: str, timeout_s: float) -> set[TopicPartition] | None: ...
 
 
@@ -180,18 +208,28 @@ class LagWatcher:
 
     def _group(self, one: WatchedGroup, spans: Mapping[str, dict[int, Span]]) -> list[PartitionLag] | None:
         places = [TopicPartition(topic, partition) for topic in one.topics for partition in spans[topic]]
-        committed = self.groups.committed(one.group, places, REQUEST_TIMEOUT_S) if places else {}
-        if committed is None:
+        commits = self.groups.commits(one.group, places, REQUEST_TIMEOUT_S) if places else []
+        if commits is None:
             return None
+        committed = {found.place: found for found in commits}
         owned = self.groups.owned(one.group, REQUEST_TIMEOUT_S)
         found = []
         for place in places:
-            offset = committed.get(place)
+            commit = committed.get(place)
+            offset = commit.offset if commit is not None else None
             if offset is None and not one.uncommitted_too:
                 continue
             low, end = spans[place.topic][place.partition]
             has = None if owned is None else place in owned
-            sample = LagSample(at=self.now(), low=low, end=end, committed=offset, owned=has, others=bool(owned))
+            sample = LagSample(
+                at=self.now(),
+                low=low,
+                end=end,
+                committed=offset,
+                owned=has,
+                others=bool(owned),
+                finished_above=finished_above(commit, end) if commit is not None else 0,
+            )
             samples = within([*self._samples.get((one.group, place), ()), sample], sample.at)
             self._samples[one.group, place] = samples
             lag_s = None if sample.lag else 0.0

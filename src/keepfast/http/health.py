@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from keepfast.core.commit_metadata import WINDOW
 from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.state import (
     HOLDS,
@@ -23,6 +24,9 @@ from keepfast.telemetry.state import (
     Refused,
     SpoolState,
 )
+
+WINDOW_FULL_S = 10.0
+"""For longer, one unfinished record that keeps all others of its partition from starting is a problem."""
 
 OUTBOX_LATE_S = 60.0
 """An event that waits longer is a problem."""
@@ -73,6 +77,9 @@ def _short(state: ConsumerState) -> ConsumerHealth:
         member=state.member,
         partitions=len(state.partitions),
         lag_total=sum(lags) if (lags := [one.lag for one in state.partitions if one.lag is not None]) else None,
+        behind_total=sum(parts)
+        if (parts := [one.behind for one in state.partitions if one.behind is not None])
+        else None,
         lag_s=max((one.lag_s for one in state.partitions if one.lag_s is not None), default=None),
         in_flight=state.in_flight,
         holds={hold.name: HOLDS.get(hold.name, "") for hold in state.holds},
@@ -181,6 +188,7 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
             " confirmed."
         )
         yield _failing("commit_refused", text)
+    yield from _windows(state)
     if state.brokers:
         yield Reason(code="brokers_away", level="degraded", text=state.brokers)
     stuck = [f"{one.topic}[{one.partition}]" for one in state.partitions if one.stuck]
@@ -188,6 +196,18 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
         longest_s = max(one.stalled_s for one in state.partitions if one.stuck)
         text = f"No record of {', '.join(stuck[:5])} has finished for {longest_s:.0f} s, and the lag grows."
         yield _failing("stuck_partitions", text)
+
+
+def _windows(state: ConsumerState) -> Iterator[Reason]:
+    full = [one for one in state.partitions if one.window_full_s >= WINDOW_FULL_S]
+    if full:
+        records = ", ".join(f"{one.topic}[{one.partition}] offset {one.position}" for one in full[:5])
+        longest_s = max(one.window_full_s for one in full)
+        text = (
+            f"No further record of these partitions has started for {longest_s:.0f} s, because the next one lies"
+            f" {WINDOW:,} offsets or more above a record that is not finished: {records}."
+        )
+        yield Reason(code="window_full", level="degraded", text=text)
 
 
 def _letters(state: ConsumerState, spool: SpoolState | None) -> Iterator[Reason]:

@@ -91,7 +91,13 @@ class KafkaGroups:
         return assigned_in(described) if described.state.name in SETTLED else None
 
     def committed(self, group: str, places: Sequence[Place], timeout_s: float) -> dict[Place, int | None] | None:
-        """The group's committed offset of each; None as a whole if they may not be read or the request times out.
+        """The group's committed offset of each; None as a whole if they may not be read or the request times out."""
+        found = self.commits(group, places, timeout_s)
+        return None if found is None else {one.place: one.offset for one in found}
+
+    def commits(self, group: str, places: Sequence[Place], timeout_s: float) -> list[CommittedOffset] | None:
+        """The group's committed offset of each, with its metadata; those with an error are left out. None as a whole if
+        they may not be read or the request times out.
 
         Uses a consumer that never joins: the admin client's request crashes the process while the coordinator is moving
         or loading (a NULL in librdkafka, its issue 5040).
@@ -101,11 +107,7 @@ class KafkaGroups:
                 found = consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s)
             except CLIENT_ERRORS:
                 return None
-        return {
-            Place(str(one.topic), int(one.partition)): one.offset if one.offset >= 0 else None
-            for one in found
-            if one.error is None
-        }
+        return committed_of([one for one in found if one.error is None])
 
     def members(self, group: str, timeout_s: float) -> list[str] | None:
         """Each member as `client id (host)`; None if the brokers do not report members. Raises SourceError."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from keepfast.core.errors import ConfigError
-from keepfast.monitoring.promql import TopicSeries, series
+from keepfast.monitoring.promql import TopicSeries, quoted, series
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry import catalogue as cat
 
 Severity = Literal["warning", "critical"]
-SEVERITIES: Final[tuple[Severity, Severity]] = ("warning", "critical")
+SEVERITIES: Final[tuple[Severity, Severity]] = ("critical", "warning")
+"""The critical alert of a pair comes first: rules are evaluated in this order, and the warning looks whether it fires.
+"""
 
 MAX_TURN_S: Final = 60
 """A loop whose iteration takes longer is stuck, and so are the gauges that it records."""
@@ -28,6 +30,13 @@ FAILING_COMMITS: Final = 0.5
 ANSWERS: Final = 0.5
 """The share of five minutes in which a child process answers its supervisor at least. One restart, or a start that
 takes two minutes, is no alert; a child that hangs after each restart answers for seconds of each minute.
+"""
+FORGOTTEN_S: Final = 600
+"""A pause by an operator that lasts longer may have been forgotten."""
+REPLACED_CLIENTS: Final = 2
+"""More clients than this within ten minutes that failed are no accident."""
+RESTART_S: Final = 300.0
+"""Unresolved letters are not counted while the process that counts them restarts: sessions, rebalance and first count.
 """
 NEARLY: Final = 0.9
 """The process ends at the deadline of a shutdown; the last scrape before it shows a shorter duration."""
@@ -46,6 +55,8 @@ class Alert:
     section: str
     runbook_url: str
     labels: tuple[tuple[str, str], ...] = ()
+    keep_firing_for_s: float = 0.0
+    """How long it still fires when the condition is over."""
 
     @property
     def link(self) -> str:
@@ -170,22 +181,24 @@ def _shares(of: TopicSeries) -> Iterator[Alert]:
 
 
 def _amounts(of: TopicSeries) -> Iterator[Alert]:
-    """The alerts about amounts of a topic: lag and dead letters."""
+    """The alerts about amounts of a topic: lag and dead letters. Lag is what is not finished: what is finished above a
+    record that hangs needs no more work.
+    """
     policy, topic = of.consumer.alerts, of.topic
     yield _alert(
         of,
         "KeepfastHighPartitionLag",
-        f"max by (group, topic, partition) ({of.of(cat.LAG)}) > {policy.partition_lag}",
+        f"max by (group, topic, partition) ({of.of(cat.BEHIND)}) > {policy.partition_lag}",
         "warning",
         summary=f"A partition of {topic} lags by more than {policy.partition_lag:,} records",
         description="Partition {{ $labels.partition }} lags by {{ $value | humanize }} records.",
         section="lag-grows-though-it-works",
     )
-    for severity, limit in zip(SEVERITIES, policy.lag, strict=True):
+    for severity, limit in zip(SEVERITIES, policy.lag[::-1], strict=True):
         yield _alert(
             of,
             "KeepfastLag",
-            f"max by (group, topic) ({of.of(cat.LAG)}) > {limit}",
+            _unless_critical("KeepfastLag", severity, f"max by (group, topic) ({of.of(cat.BEHIND)}) > {limit}"),
             severity,
             summary=f"{topic} ({policy.kind or 'other'}) lags by more than {limit:,} records",
             description="Its worst partition lags by {{ $value | humanize }} records; `keepfast lag` shows all.",
@@ -203,20 +216,29 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
         )
     letters = of.of(cat.DLQ_MESSAGES, dead_letter_topic=of.dead_letter_topic)
     unresolved = f"max by (group, topic) ({of.of(cat.UNRESOLVED)})"
-    for severity, limit in zip(SEVERITIES, (policy.letters_warning, policy.letters_critical), strict=True):
+    for severity, limit in zip(SEVERITIES, (policy.letters_critical, policy.letters_warning), strict=True):
         # Where unresolved ones are not counted (no right to read the letters), new ones are.
         new = f"(round(sum by (group, topic) ({_new(letters)})) unless {unresolved}) > {limit}"
         yield _alert(
             of,
             "KeepfastDeadLetters",
-            f"{unresolved} > {limit} or {new}",
+            _unless_critical("KeepfastDeadLetters", severity, f"{unresolved} > {limit} or {new}"),
             severity,
             summary=f"More than {limit:,} dead letters of {topic} are unresolved",
             description="{{ $value | humanize }} records; `keepfast dlq causes "
             f"{of.dead_letter_topic}` shows the causes. It clears when they are replayed with success or discarded.",
             section="dead-letters-pile-up",
             for_s=0,
+            keep_firing_for_s=RESTART_S,
         )
+
+
+def _unless_critical(name: str, severity: Severity, expr: str) -> str:
+    """The condition of one alert of a pair: the warning is left out where the critical one fires."""
+    if severity == "critical":
+        return expr
+    firing = f'ALERTS{{alertname={quoted(name)},severity="critical",alertstate="firing"}}'
+    return f"({expr}) unless on (group, topic) {firing}"
 
 
 def _new(counted: str, over: str = "10m") -> str:
@@ -262,6 +284,10 @@ def _group(app: str, consumer: ConsumerSettings) -> Iterator[Alert]:
     )
 
 
+_Row = tuple[str, str, float, Severity, str, str]
+"""Name, expression, for how long, severity, summary and description of an alert about a consumer."""
+
+
 def _guards(consumer: ConsumerSettings) -> Iterator[Alert]:
     """The alerts about what stops a consumer, or is about to."""
     policy, group = consumer.alerts, consumer.group
@@ -271,7 +297,7 @@ def _guards(consumer: ConsumerSettings) -> Iterator[Alert]:
     )
     sent, failed = (f"sum by (group) (increase({one}[5m]))" for one in (commits, failures))
     held = series(cat.HOLD, hold="commit", group=group)
-    found: list[tuple[str, str, float, Severity, str, str]] = []
+    found: list[_Row] = []
     if consumer.breaker is not None:
         text = "A downstream fails, and records wait for it; the log has breaker_opened with the rule."
         found.append(
@@ -300,6 +326,7 @@ def _guards(consumer: ConsumerSettings) -> Iterator[Alert]:
             "{{ $value | humanize }} threads are lost; the log has handler_timed_out. At max_abandoned it stops.",
         ),
     ]
+    found += _stalls(group)
     for name, expr, for_s, severity, summary, description in found:
         yield Alert(
             name=f"Keepfast{name}",
@@ -314,6 +341,48 @@ def _guards(consumer: ConsumerSettings) -> Iterator[Alert]:
         )
 
 
+def _stalls(group: str) -> list[_Row]:
+    """The alerts about a consumer that does not progress although no guard holds it."""
+    stuck, paused, ended, replaced = (
+        series(metric, group=group) for metric in (cat.STUCK_HANDLERS, cat.PAUSE_AGE, cat.ENDED, cat.CLIENTS_REPLACED)
+    )
+    return [
+        (
+            "StuckHandlers",
+            f"sum by (group) ({stuck}) > 0",
+            60,
+            "warning",
+            f"Handlers of {group} do not return",
+            (
+                "{{ $value | humanize }} calls have run for longer than they should, and their lanes wait; the log"
+                " has handler_stuck with the stack."
+            ),
+        ),
+        (
+            "ForgottenPause",
+            f"max by (group) ({paused}) > {FORGOTTEN_S}",
+            0,
+            "warning",
+            f"{group} has been paused by an operator for more than {FORGOTTEN_S // 60} minutes",
+            (
+                "The pause is {{ $value | humanizeDuration }} old; `keepfast ctl resume` ends it. The log has"
+                " consumer_held or partition_held with hold=operator."
+            ),
+        ),
+        (
+            "ClientFailed",
+            f"max by (group) ({ended}) > 0 or round(sum by (group) (increase({replaced}[10m]))) > {REPLACED_CLIENTS}",
+            60,
+            "critical",
+            f"The Kafka client of {group} fails",
+            (
+                "The consumer has ended while its process runs, or its client fails again and again; the log has"
+                " client_error or consumer_halted."
+            ),
+        ),
+    ]
+
+
 def _alert(
     of: TopicSeries,
     name: str,
@@ -324,6 +393,7 @@ def _alert(
     description: str,
     section: str,
     for_s: float | None = None,
+    keep_firing_for_s: float = 0.0,
 ) -> Alert:
     policy = of.consumer.alerts
     return Alert(
@@ -336,6 +406,7 @@ def _alert(
         section=section,
         runbook_url=policy.runbook_url,
         labels=(("consumer", of.consumer.name), ("kind", policy.kind or "other")),
+        keep_firing_for_s=keep_firing_for_s,
     )
 
 
@@ -363,6 +434,8 @@ def _lines(groups: Mapping[str, Sequence[Alert]], target: str) -> Iterator[str]:
             yield f"        expr: {_text(alert.expr)}"
             if alert.for_s:
                 yield f"        for: {_seconds(alert.for_s)}"
+            if alert.keep_firing_for_s:
+                yield f"        keep_firing_for: {_seconds(alert.keep_firing_for_s)}"
             yield "        labels:"
             for label, value in (("severity", alert.severity), *alert.labels):
                 yield f"          {label}: {_text(_literal(value))}"

@@ -102,7 +102,8 @@ def _topic(of: TopicSeries) -> Iterator[Panel]:
     )
     yield _panel(
         "Lag per partition",
-        (f"max by (partition) ({of.of(cat.LAG)})", "{{partition}}"),
+        (f"max by (partition) ({of.of(cat.BEHIND)})", "{{partition}}: behind"),
+        (f"max by (partition) ({of.of(cat.FINISHED_ABOVE)})", "{{partition}}: finished above a gap"),
         help_of=cat.LAG,
     )
     yield _panel(
@@ -170,6 +171,7 @@ def _consumer(consumer: ConsumerSettings) -> Iterator[Panel]:
         (worst(cat.BREAKER_OPEN), "breaker open"),
         (worst(cat.STORM_HELD), "storm guard tripped"),
         *summed((cat.STUCK_HANDLERS, "handlers that do not end"), (cat.ABANDONED, "abandoned threads")),
+        (f"sum by (group) (increase({series(cat.CLIENTS_REPLACED, group=group)}[1h]))", "clients replaced, last hour"),
         (f"max by (hold) ({series(cat.HOLD, group=group)})", "held: {{hold}}"),
     )
 

@@ -71,7 +71,20 @@ TOPIC_METRICS: Final = (PROCESSED, DURATION, RETRIES, RETRY_DELAY, DEAD_LETTERS,
 LAG = Metric(
     name="kafka.consumer.lag",
     kind="gauge",
-    help="Unfinished records of a partition: the end offset of the last fetch, minus the position.",
+    help="The end offset of the last fetch of a partition, minus the position: the sum of keepfast_behind_records and"
+    " keepfast_finished_above_records.",
+    labels=_PARTITION,
+)
+BEHIND = Metric(
+    name="keepfast.behind.records",
+    kind="gauge",
+    help="The part of the lag of a partition that is not finished: received records, and offsets not received yet.",
+    labels=_PARTITION,
+)
+FINISHED_ABOVE = Metric(
+    name="keepfast.finished.above.records",
+    kind="gauge",
+    help="The part of the lag of a partition that is finished, above the first unfinished record.",
     labels=_PARTITION,
 )
 LAG_AGE = Metric(
@@ -198,6 +211,26 @@ HOLD = Metric(
     name="keepfast.hold", kind="gauge", help="1 while this hold stops the whole consumer.", labels=("hold", *_GROUP)
 )
 PAUSED = Metric(name="keepfast.paused.partitions", kind="gauge", help="Paused partitions.", labels=_GROUP)
+PAUSE_AGE = Metric(
+    name="keepfast.operator.pause.age",
+    kind="gauge",
+    help="How long the oldest pause by an operator has lasted, of the consumer or of an assigned partition; 0 without"
+    " one.",
+    labels=_GROUP,
+    unit="seconds",
+)
+ENDED = Metric(
+    name="keepfast.consumer.ended",
+    kind="gauge",
+    help="1 while the process runs and the consumer does not: its client failed, it was fenced, or it was halted.",
+    labels=_GROUP,
+)
+CLIENTS_REPLACED = Metric(
+    name="keepfast.clients.replaced",
+    kind="counter",
+    help="Clients that failed, or did not fetch a partition, and were replaced by new ones.",
+    labels=_GROUP,
+)
 STUCK = Metric(
     name="keepfast.stuck.partitions",
     kind="gauge",

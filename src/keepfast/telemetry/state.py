@@ -23,8 +23,9 @@ class PartitionState(StateStruct, frozen=True, kw_only=True):
     """An assigned partition.
 
     `position` is the offset that may be committed; `lag` is the distance from it to the end that the client has seen
-    last, None before the first fetch. `lag_s` is the age of the oldest unfinished record by its Kafka timestamp: 0 if
-    there is none, None if `lag` is None or the record has no timestamp.
+    last, None before the first fetch. `behind` is the part of the lag that is not finished, and `finished_above` the
+    rest: what needs nothing more above the first unfinished record. `lag_s` is the age of the oldest unfinished record
+    by its Kafka timestamp: 0 if there is none, None if `lag` is None or the record has no timestamp.
     """
 
     topic: str
@@ -34,6 +35,8 @@ class PartitionState(StateStruct, frozen=True, kw_only=True):
     committed: int = 0
     end: int | None = None
     lag: int | None = None
+    behind: int | None = None
+    finished_above: int = 0
     lag_s: float | None = None
     buffered: int = 0
     held_bytes: int = 0
@@ -55,6 +58,8 @@ class PartitionState(StateStruct, frozen=True, kw_only=True):
     """How long no record has finished although there were some."""
     stuck: bool = False
     """Its lag grows, and no record has finished for a while."""
+    window_full_s: float = 0.0
+    """How long no further record of it has started, because they lie too far above the unfinished one at `position`."""
     suspects: int = 0
     """Records on probation: they run one at a time, because a process crashed twice while they were in flight."""
 
@@ -148,6 +153,11 @@ class ConsumerState(StateStruct, frozen=True, kw_only=True):
     unpositioned: int = 0
     """Partitions whose committed offset could not be read yet."""
     holds: tuple[Hold, ...] = ()
+    paused_s: float = 0.0
+    """How long the oldest pause by an operator has lasted, of the consumer or of an assigned partition; 0 without one.
+    """
+    clients_replaced: int = 0
+    """Clients that failed and were replaced by new ones."""
     in_flight: int = 0
     """Records that were handed to workers."""
     oldest_in_flight_s: float = 0.0
@@ -240,8 +250,9 @@ HOLDS: Final[Mapping[str, str]] = {
 
 
 class ConsumerHealth(StateStruct, frozen=True, kw_only=True):
-    """A consumer in short. `lag_total` is the sum of its partitions, `lag_s` that of the worst one; None if unknown.
-    `holds`: why nothing starts, each in words. `note`: what cannot be known of it, and why.
+    """A consumer in short. `lag_total` is the sum of its partitions, `behind_total` what of it is not finished, `lag_s`
+    the age in the worst one; None if unknown. `holds`: why nothing starts, each in words. `note`: what cannot be known
+    of it, and why.
     """
 
     group: str
@@ -249,6 +260,7 @@ class ConsumerHealth(StateStruct, frozen=True, kw_only=True):
     member: bool
     partitions: int = 0
     lag_total: int | None = None
+    behind_total: int | None = None
     lag_s: float | None = None
     in_flight: int = 0
     holds: dict[str, str] = {}
@@ -374,15 +386,19 @@ class CommandDone(StateStruct, frozen=True, kw_only=True):
 
 
 class Positions(StateStruct, frozen=True, kw_only=True):
-    """The response of `GET /api/consumers/<name>/position`. `lag` is the sum of those that are known."""
+    """The response of `GET /api/consumers/<name>/position`. `lag` is the sum of those that are known, `behind`
+    what of it is not finished.
+    """
 
     partitions: tuple[PartitionState, ...] = ()
     lag: int = 0
+    behind: int = 0
 
     @classmethod
     def of(cls, partitions: Iterable[PartitionState]) -> Positions:
         found = tuple(sorted(partitions, key=lambda one: (one.topic, one.partition)))
-        return cls(partitions=found, lag=sum(one.lag or 0 for one in found))
+        lag, behind = sum(one.lag or 0 for one in found), sum(one.behind or 0 for one in found)
+        return cls(partitions=found, lag=lag, behind=behind)
 
 
 class SeekResult(StateStruct, frozen=True, kw_only=True):
