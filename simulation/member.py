@@ -225,7 +225,7 @@ class Member:
         self._watcher.stepped(self)
         if loop.ending is not None:
             self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, loop.ending.kind))
-            clean = loop.ending.kind == "failed" or (loop.ending.complete and not loop.ending.unconfirmed)
+            clean = loop.ending.complete and not loop.ending.unconfirmed
             self._world.flights.leave(self.process, clean=clean)
             return FINISHED
         if loop.halted and not self._stopping:

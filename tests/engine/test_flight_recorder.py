@@ -351,7 +351,8 @@ def test_a_recorder_of_the_same_process_lives_and_is_still_locked_afterwards(tmp
         ([Ending("stopped", unconfirmed=1)], flight_recorder.LEFT),
         ([Ending("fenced")], flight_recorder.LEFT),
         ([Ending("halted")], flight_recorder.LEFT),
-        ([Ending("stopped"), Ending("failed")], None),
+        ([Ending("failed")], flight_recorder.LEFT),
+        ([Ending("stopped"), Ending("failed", crashed=True)], None),
     ],
 )
 def test_what_an_end_leaves_behind(tmp_path: Path, endings: list[Ending], left: int | None) -> None:

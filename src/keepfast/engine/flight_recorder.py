@@ -532,9 +532,9 @@ class RecorderFile(FlightRecorder):
         hand is finished by now: without the file, everything below the lease counts, as without a recorder.
         """
         clean = all(one is not None and one.complete and not one.unconfirmed for one in endings)
-        failed = any(one is None or one.kind == "failed" for one in endings)
+        crashed = any(one is None or one.crashed for one in endings)
         self.leave()
-        self.close(remove=clean or failed)
+        self.close(remove=clean or crashed)
 
     def close(self, *, remove: bool) -> None:
         """The file stays mapped: workers that cannot be stopped may still write to it."""

@@ -173,7 +173,7 @@ class LoopThread:
             mine = False
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
             self.failure = error
-            self.ending = Ending("failed", f"{type(error).__name__}: {error}")
+            self.ending = Ending("failed", f"{type(error).__name__}: {error}", crashed=True)
             loop.abandon(error)
         finally:
             if mine:

@@ -70,12 +70,14 @@ class Release:
 class Ending:
     """Why a loop ended. `unfinished` is how much was still being handled, dead-lettered or committed. `unconfirmed`: of
     so many partitions the last commit was not confirmed; if nothing is unfinished, it only says that the process ends.
+    `crashed`: the loop itself failed, which counts as the death of its process; a client that failed does not.
     """
 
     kind: Literal["stopped", "halted", "fenced", "failed"]
     reason: str = ""
     unfinished: int = 0
     unconfirmed: int = 0
+    crashed: bool = False
 
     @property
     def complete(self) -> bool:

@@ -127,6 +127,11 @@ def transient_end(error: KafkaError) -> KafkaError | None:
     return next((known for known in _REJOINABLE if known.str() in error.str()), None)
 
 
+def lacks_reason(error: KafkaError) -> bool:
+    """Whether a fatal error says only that there is one: another error has the reason, and comes later."""
+    return error.name() == "_FATAL" and error.str() == KafkaError(error.code()).str()
+
+
 def _ends_client(error: KafkaError) -> bool:
     return error.fatal() or error.name() == "_FATAL"
 

@@ -10,6 +10,8 @@ What the client can and cannot do, as far as this file depends on it (measured; 
 - A callback that neither assigns nor unassigns makes the binding do it, at the committed offset: we always do.
 - Bool of a message is False for an empty value: compare with None.
 - Under KIP-848 some errors are fatal that the client recovers from under the classic protocol: see `transient_end`.
+- A fatal error reaches `poll` behind the answers to commits, and these say only that there is one. The binding has no
+  call for its reason.
 - A static member leaves the group when it unsubscribes, and not when it just closes. Under KIP-848 it never leaves.
 - A rebalance callback always sends a request to the client's main thread and waits for the answer without a timeout: if
   we do not (un)assign, the binding does. Inside `close` the main thread waits for one such request only, however many
@@ -49,7 +51,15 @@ from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest, Requests
 from keepfast.kafka.config import is_incremental
 from keepfast.kafka.embedded import verify_times
-from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, source_error, transient_end
+from keepfast.kafka.faults import (
+    CLIENT_ERRORS,
+    config_error,
+    error_in,
+    lacks_new_protocol,
+    lacks_reason,
+    source_error,
+    transient_end,
+)
 from keepfast.kafka.places import NO_EPOCH, ClientPlace, committed_of, names_of, places_of, translated
 
 LATEST, EARLIEST = -1, -2
@@ -189,6 +199,8 @@ COMMIT_POLL_S, SHORT_POLL_S = 0.1, 0.001
 and if it cannot.
 """
 
+EXPLANATION_S = 2.0
+"""How long a fatal error without a reason, in the answer to a commit, waits for the error that has the reason."""
 READ_BACK_PAUSE_S = 0.1
 """After a read-back that timed out: requests must not pile up at an unresponsive coordinator."""
 UNASSIGN_TIMEOUT_S = 5.0
@@ -250,6 +262,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._ends: dict[TopicPartition, int] = {}  # reached in the last call, whose records the caller has by now
         self._requests = Requests()
         self._unsent: CommitOutcome | None = None
+        self._fatal: tuple[KafkaError, float] | None = None  # in the answer to the commit, without a reason, until then
         self._read_back_at = 0.0
         self._wake = _yield_function()
         self._changing = False  # inside a callback in which the membership changes
@@ -334,6 +347,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
             ends, self._ends = self._ends, {}
             for place, offset in ends.items():
                 self._notify(self._listener.on_end, place, offset, self._epoch_at(place, offset))
+        if self._fatal is not None and time.monotonic() >= self._fatal[1]:
+            self._answer_commit(self._fatal[0])
         answered = self._unsent is not None
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
@@ -349,8 +364,12 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def _recovers_from(self, error: KafkaError) -> bool:
         """Whether a new client can continue after this fatal error: then it is created, at once or after a delay."""
-        if self._renew_at is not None:
-            return True
+        recovers = self._renew_at is not None or self._plan_renewal(error)
+        if recovers and self._fatal is not None:
+            self._answer_commit(error)
+        return recovers
+
+    def _plan_renewal(self, error: KafkaError) -> bool:
         if self._classic is not None and lacks_new_protocol(error):
             self._properties, self._classic = dict(self._classic), None
             self._incremental = is_incremental(self._properties)
@@ -377,7 +396,17 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._make()
         self._join(self._topics, self._listener)
 
+    def _answer_commit(self, error: KafkaError) -> None:
+        """The commit whose answer was a fatal error without a reason fails with the next call: as a passing failure, if
+        a new client continues.
+        """
+        self._fatal = None
+        request = self._requests.drop()
+        if request is not None:
+            self._not_sent(request, error)
+
     def _drop_unanswered(self) -> None:
+        self._fatal = None
         request = self._requests.drop()
         if request is not None:
             self._unsent = request.all_failed(CLOSED)
@@ -518,9 +547,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         if requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
         request = CommitRequest(tuple(positions))
-        client = (
-            self._client or self._open
-        )  # no calls of our own: every record comes through here under `commit="each"`
+        client = self._client or self._open  # a call less: every record comes through here under `commit="each"`
         try:
             offsets = list(map(client_position, positions))
             client.commit(offsets=offsets, asynchronous=True)
@@ -530,8 +557,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
             return
         requests.under_way = request  # its answer is served by a later call
 
-    def _not_sent(self, request: CommitRequest, error: Exception) -> None:
-        inner = error_in(error)
+    def _not_sent(self, request: CommitRequest, error: Exception | KafkaError) -> None:
+        """The next call reports that the commit has failed: in passing, if a new client continues."""
+        inner = error if isinstance(error, KafkaError) else error_in(error)
         recovers = inner is not None and self._recovers_from(inner)
         reason = CLOSED if recovers else source_error(f"commit {names_of(request.places())}", error)
         self._unsent = request.all_failed(reason)
@@ -702,14 +730,19 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._wake(None)
 
     def _outcome(self, error: KafkaError | None, answer: list[ClientPlace]) -> CommitOutcome | None:
-        """Of the request that was answered; None if it was known already."""
+        """Of the request that was answered; None if it was known already, or is not known yet."""
         if error is None and (taken := self._requests.confirmed(answer)) is not None:
             return taken
         request = self._requests.settle(answer)
         if request is None:
             return None
-        recovers = error is not None and self._recovers_from(error)
-        return request.all_failed(CLOSED) if recovers else request.outcome(error, answer)
+        if error is not None and self._recovers_from(error):
+            return request.all_failed(CLOSED)
+        if error is not None and lacks_reason(error):
+            self._requests.under_way = request
+            self._fatal = error, time.monotonic() + EXPLANATION_S
+            return None
+        return request.outcome(error, answer)
 
     def _on_error(self, error: KafkaError) -> None:
         if self._recovers_from(error):
