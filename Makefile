@@ -69,7 +69,7 @@ test-full: needs setup kafka check ## the long tests and the examples, too; prop
 
 test-breaks: needs setup kafka ## break the code of every rule and verify that its tests fail; half an hour
 	@tools/needs promtool
-	$(BIN)/pytest -m breaks tests/audit $(PYTEST_ARGS)
+	$(BIN)/pytest -m breaks packages/neotool-common/profile_tests $(PYTEST_ARGS)
 
 test-prometheus: needs setup kafka ## the alerts and the dashboard against a real Prometheus (Debian: apt install prometheus)
 	@tools/needs prometheus promtool

@@ -54,7 +54,6 @@ def test_for_people_it_says_what_happens_next_and_why() -> None:
     shown = explain("http:503").output
     assert "retryable" in shown
     assert "http-unavailable, by http:503 (standard §1.1.1 Service Unavailable)" in shown
-    assert "its rules: keepfast check --list --only standard" in shown
     assert "retried 3 times, after 1 s, 2 s, 4 s (and up to 10 % more)" in shown
     assert "Dead-lettered at once" in explain("http:400").output
     assert "exit code 4" in explain("SystemExit").output

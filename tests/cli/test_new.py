@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
+from neotool_common.profiles import PROFILES
 
 from keepfast.core.errors import ConfigError
 from keepfast.scaffold import ProjectNames, render
@@ -68,9 +69,12 @@ def test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule(project: Path, 
         project, "-m", "ruff", "check", "--isolated", "--no-cache", "--ignore", "RUF200", "."
     )  # hatch fills {root:uri}
     check = ("-P", "-m", "keepfast", "check", "shop_payments.app:app", "--strict")
-    rules = inside(project, *check, HEALTH_CHECK_ENABLED="true")  # these tests switch health off; nobody else does
-    printed = [process.communicate(timeout=100)[0] for process in (tests, types, shape, rules)]
-    assert [process.returncode for process in (tests, types, shape, rules)] == [0, 0, 0, 0], "\n".join(printed)
+    documents = [option for profile in PROFILES for option in ("--profile", profile.name)]
+    served = {"HEALTH_CHECK_ENABLED": "true"}  # these tests switch health off; nobody else does
+    rules = [inside(project, *check, **served), inside(project, *check, *documents, **served)]
+    processes = (tests, types, shape, *rules)
+    printed = [process.communicate(timeout=100)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0, 0], "\n".join(printed)
     assert "12 passed" in printed[0]
 
 

@@ -128,7 +128,7 @@ def test_check_decodes_examples_of_the_registered_schemas(
     name = f"app_{abs(hash(annotation))}"
     (tmp_path / f"{name}.py").write_text(APP % annotation)
     monkeypatch.chdir(tmp_path)
-    code, text = keepfast("check", f"{name}:app", "--only", "loop", "--json")
+    code, text = keepfast("check", f"{name}:app", "--profile", "loop", "--json")
     found = json.loads(text)
     status = {one["topic"]: one["status"] for one in found["schemas"]}
     wanted = "passed" if fits else "failed"
@@ -139,7 +139,7 @@ def test_check_decodes_examples_of_the_registered_schemas(
         "billing.proto.v1": wanted,
     }
     assert code == int(not fits)
-    assert ("schema of billing.invoice.v1" in keepfast("check", f"{name}:app", "--only", "loop")[1]) is True
+    assert ("schema of billing.invoice.v1" in keepfast("check", f"{name}:app", "--profile", "loop")[1]) is True
 
 
 REFERS = V1 | {"fields": [{"name": "price", "type": "billing.Money"}]}

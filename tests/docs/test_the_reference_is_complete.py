@@ -12,8 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
+from neotool_common.profiles import RULES as PROFILED
+from profile_tests.rules import KEPT_BY
 
-from keepfast.audit import CLAUSES
+from keepfast.audit import OWN
 from keepfast.classify.classification import RULES
 from keepfast.classify.rules.codes import CODES
 from keepfast.cli import COMMANDS, main
@@ -21,7 +23,6 @@ from keepfast.core.exit_codes import EXIT_CODES
 from keepfast.core.policies import LETTER_FORMATS
 from keepfast.settings.sources import targets
 from keepfast.telemetry.catalogue import CATALOGUE
-from tests.audit.rules import KEPT_BY
 from tests.docs.blocks import ROOT
 from tools.reference import api, commands, errors, events, health, letters, metrics, rules, settings
 from tools.reference.pages import COMMITTED, PAGES
@@ -90,9 +91,9 @@ def test_every_metric_and_every_reason_of_health_is_there() -> None:
 
 def test_every_rule_is_there_with_its_code_and_its_tests() -> None:
     rows = {line.split("`")[1]: line for line in rules.page().splitlines() if line.startswith("| `")}
-    assert list(rows) == [clause.id for clause in CLAUSES]
-    for clause in CLAUSES:
-        assert all(f"`{name}`" in rows[clause.id] for name in (KEPT_BY[clause.id].code, *KEPT_BY[clause.id].tests))
+    assert list(rows) == [rule.id for rule in (*OWN.rules, *PROFILED)]
+    for rule in PROFILED:
+        assert all(f"`{name}`" in rows[rule.id] for name in (KEPT_BY[rule.id].code, *KEPT_BY[rule.id].tests))
 
 
 def test_the_events_of_the_runbook_are_there_and_more() -> None:

@@ -1,38 +1,49 @@
-"""The rules of `keepfast check`, with the code that implements and the tests that prove each of them."""
+"""The rules of `keepfast check`: keepfast's own, and those of its profiles with the code and the tests behind them."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from keepfast.audit import CLAUSES, Clause
-from keepfast.audit.clause import DOCUMENTS, UNSEEN
-from tests.audit.breaks import BREAKS
-from tests.audit.rules import KEPT_BY
-from tests.audit.second_reading import FAILED_BEFORE, TAKEN_BACK
+from neotool_common.profiles import PROFILES, RULES
+from profile_tests.breaks import BREAKS
+from profile_tests.rules import KEPT_BY
+from profile_tests.second_reading import FAILED_BEFORE, TAKEN_BACK
+
+from keepfast.audit import OWN, AuditRule
+from keepfast.audit.rule import UNSEEN
 from tools.reference.markdown import MADE, code, codes, table
 
 INTRODUCTION = """# Rules
 
-Every rule of [the documents that keepfast is based on](../decisions/README.md#the-documents-they-speak-of), in our
-own words, with the file of `src/keepfast` that implements it and the tests below `tests/` that fail without it;
-mutations of the code prove that they do (`tests/audit/breaks`).
+`keepfast check app:app` judges an app by keepfast's own rules. `--profile NAME` judges it by a profile instead: a
+document of rules that an installed package provides.
+
+## keepfast's own rules
+"""
+OF_PROFILES = """
+## Profiles
+
+`packages/neotool-common` provides a profile for each of
+[the documents that keepfast is based on](../decisions/README.md#the-documents-they-speak-of): every rule, in our own
+words, with the file of `src/keepfast` that implements it and the tests that fail without it. Names of tests begin
+below `tests/`, or with `profiles/` in `packages/neotool-common/profile_tests/`. Mutations of the code prove that
+they fail (`make test-breaks`).
 
 - **guaranteed**: by the engine, for every app.
 - **not checkable**: an app does not show whether it complies; `keepfast check` says so and never calls it kept.
-- **tried**: `keepfast check app:app` classifies errors as the app would, its own rules included.
-- **checked**: `keepfast check app:app` reports whether an app complies, and what to do
-  ([how](../decisions/0030-what-check-holds-an-app-to.md)). `tests/audit` has an app that violates it, or one that
-  chooses otherwise and is overruled.
+- **tried**: `keepfast check` classifies errors as the app would, its own rules included.
+- **checked**: `keepfast check` reports whether an app complies, and what to do
+  ([how](../decisions/0030-what-check-holds-an-app-to.md)).
 """
 
 
 def page() -> str:
-    parts = [MADE + INTRODUCTION, f"{_counts()}\n"]
-    for document, name in DOCUMENTS.items():
-        rows = (_row(clause) for clause in CLAUSES if clause.document == document)
+    own = ((code(rule.id), rule.level, rule.text) for rule in OWN.rules)
+    parts = [MADE + INTRODUCTION, table(("rule", "level", "text"), own), OF_PROFILES, f"{_counts()}\n"]
+    for profile in PROFILES:
         head = ("rule", "level", "text", "", "code", "tests")
-        parts += [f"## {name.capitalize()}\n", table(head, rows)]
-    texts = {clause.id: clause.text for clause in CLAUSES}
+        parts += [f"## {profile.title.capitalize()}\n", table(head, map(_row, profile.rules))]
+    texts = {rule.id: rule.text for rule in RULES}
     found = ((texts[rule], code(rule), codes(tests), TAKEN_BACK.get(rule, "")) for rule, tests in FAILED_BEFORE.items())
     parts += [SECOND_READING, table(("text", "rule", "tests", "taken back"), found)]
     return "\n".join(parts)
@@ -47,24 +58,24 @@ see them fail.
 
 
 def _counts() -> str:
-    ways = Counter(map(_way, CLAUSES))
+    ways = Counter(map(_way, RULES))
     trials = sum(map(len, BREAKS.values()))
     return (
-        f"{len(CLAUSES)} rules: {ways['guaranteed']} guaranteed, {ways['checked']} checked, {ways['tried']}"
+        f"{len(RULES)} rules: {ways['guaranteed']} guaranteed, {ways['checked']} checked, {ways['tried']}"
         f" tried, {ways['not checkable']} not"
         f" checkable. The code behind them is tried by {trials} breaks of {len(BREAKS)} pieces of evidence"
         " (`make test-breaks`)."
     )
 
 
-def _way(clause: Clause) -> str:
-    if clause.check is None:
+def _way(rule: AuditRule) -> str:
+    if rule.check is None:
         return "guaranteed"
-    if clause.check in UNSEEN:
+    if rule.check in UNSEEN:
         return "not checkable"
-    return "tried" if clause.is_tried else "checked"
+    return "tried" if rule.is_tried else "checked"
 
 
-def _row(clause: Clause) -> tuple[str, ...]:
-    kept = KEPT_BY[clause.id]
-    return code(clause.id), clause.level, clause.text, _way(clause), code(kept.code), codes(kept.tests)
+def _row(rule: AuditRule) -> tuple[str, ...]:
+    kept = KEPT_BY[rule.id]
+    return code(rule.id), rule.level, rule.text, _way(rule), code(kept.code), codes(kept.tests)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepfast.audit.clause import Check, Finding, failed, not_applicable, passed, per_app, per_consumer
+from keepfast.audit.rule import Check, Finding, failed, passed, per_app, per_consumer
 from keepfast.audit.subject import AuditedConsumer, Subject
-from keepfast.core.alerts import LAG_OF_KIND, AlertPolicy, TopicKind
+from keepfast.core.alerts import AlertPolicy
 
-_STANDARD = AlertPolicy()
+_DEFAULTS = AlertPolicy()
 
 
 def alert_exists(name: str, *limits: str) -> Check:
-    """This alert is enabled, and none of these limits exceeds that of the documents."""
+    """Return a check that an alert is enabled, with none of these limits above its default."""
 
     def check(one: AuditedConsumer) -> Finding:
         own = one.own.alerts
         loose = {
-            limit: getattr(_STANDARD, limit) for limit in limits if getattr(own, limit) > getattr(_STANDARD, limit)
+            limit: getattr(_DEFAULTS, limit) for limit in limits if getattr(own, limit) > getattr(_DEFAULTS, limit)
         }
-        return _found(own, name, loose)
+        return find_alert(own, name, loose)
 
     return per_consumer(check)
 
 
 def app_alert_exists(name: str) -> Check:
-    """This app-wide alert is enabled: it is disabled only if every consumer disables it."""
+    """Return a check that an app-wide alert is enabled: it is disabled only if every consumer disables it."""
 
     def check(subject: Subject) -> Finding:
         if subject.consumers and all(name in one.own.alerts.without for one in subject.consumers):
@@ -35,20 +35,8 @@ def app_alert_exists(name: str) -> Check:
     return per_app(check)
 
 
-def lag_alert_exists(kind: TopicKind) -> Check:
-    """The lag alert is enabled for topics of this kind, and its limits do not exceed those of the documents."""
-
-    def check(one: AuditedConsumer) -> Finding:
-        own = one.own.alerts
-        if (own.kind or "other") != kind:
-            return not_applicable(f"alerts.kind is {own.kind or 'other'}.")
-        limits = zip(("lag_warning", "lag_critical"), own.lag, LAG_OF_KIND[kind], strict=True)
-        return _found(own, "KeepfastLag", {limit: maximum for limit, lag, maximum in limits if lag > maximum})
-
-    return per_consumer(check)
-
-
-def _found(own: AlertPolicy, name: str, loose: dict[str, Any]) -> Finding:
+def find_alert(own: AlertPolicy, name: str, loose: dict[str, Any]) -> Finding:
+    """Return the finding about an alert. `loose`: its limits that exceed their defaults."""
     if name in own.without:
         return failed(f"{name} is disabled.", "Remove it from alerts.without.")
     if loose:

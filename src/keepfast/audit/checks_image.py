@@ -6,19 +6,17 @@ import re
 from collections.abc import Callable
 
 from keepfast.audit.checks_project import NO_FOLDER
-from keepfast.audit.clause import Check, Finding, failed, not_applicable, overruled, passed, per_app
-from keepfast.audit.decisions import SLIM_IMAGE
+from keepfast.audit.rule import Check, Finding, failed, not_applicable, passed, per_app
 from keepfast.audit.subject import Subject
 
 _SYSTEM_PACKAGES = re.compile(r"apt(?:-get)? install|apk add")
 _COMPILERS = re.compile(r"\b(?:gcc|g\+\+|build-essential|musl-dev|clang)\b")
 _SHELLS = re.compile(r"""\[\s*"(?:\S*/)?(?:ba|da|a)?sh"\s*,\s*"-\w*c"\s*,\s*"(?!\s*exec\b)""")
-_HEALTH_TIMINGS = {"interval": "30s", "timeout": "10s", "start-period": "40s", "retries": "3"}
-_SEE_TEMPLATE = "Use the one from the Dockerfile of `keepfast new`."
+SEE_TEMPLATE = "Use the one from the Dockerfile of `keepfast new`."
 
 
 def in_dockerfile(check: Callable[[list[str]], Finding]) -> Check:
-    """Check the Dockerfile, if there is one; `container` reports a missing one."""
+    """Return a check of the Dockerfile's instructions; not applicable without a Dockerfile."""
 
     def check_subject(subject: Subject) -> Finding:
         return _no_dockerfile(subject) if subject.dockerfile is None else check(subject.dockerfile)
@@ -26,70 +24,46 @@ def in_dockerfile(check: Callable[[list[str]], Finding]) -> Check:
     return per_app(check_subject)
 
 
-def _final_stage(lines: list[str]) -> list[str]:
-    """The instructions of the final image: the last stage, after the earlier stage that it is based on, if any."""
+def final_stage(lines: list[str]) -> list[str]:
+    """Return the instructions of the final image: the last stage, after the earlier stage that it is based on."""
     begins = [number for number, line in enumerate(lines) if line.upper().startswith("FROM ")]
     if not begins:
         return lines
     *before, last = begins
-    base, _ = _stage(lines[last])
+    base, _ = stage_of(lines[last])
     for number, begin in enumerate(before):
-        if base.lower() == _stage(lines[begin])[1]:
-            return _final_stage(lines[: begins[number + 1]]) + lines[last + 1 :]
+        if base.lower() == stage_of(lines[begin])[1]:
+            return final_stage(lines[: begins[number + 1]]) + lines[last + 1 :]
     return lines[last:]
 
 
-def _stage(line: str) -> tuple[str, str]:
-    """The base image of a stage, and its name."""
+def stage_of(line: str) -> tuple[str, str]:
+    """Return the base image of a stage, and its name."""
     base, *named = [word for word in line.split()[1:] if not word.startswith("--")] or [""]
     return base, named[1].lower() if len(named) > 1 else ""
 
 
-def _base(lines: list[str]) -> str:
-    first, *_ = [*_final_stage(lines), ""]
-    return _stage(first)[0] if first.upper().startswith("FROM ") else ""
-
-
-def _last_value(lines: list[str], instruction: str) -> str | None:
-    """The arguments of the last such instruction of the final image, or None."""
-    split = [line.split(maxsplit=1) for line in _final_stage(lines)]
+def last_value(lines: list[str], instruction: str) -> str | None:
+    """Return the arguments of the last such instruction of the final image, or None."""
+    split = [line.split(maxsplit=1) for line in final_stage(lines)]
     return next((one[1].strip() for one in reversed(split) if one[0].upper() == instruction and one[1:]), None)
 
 
 @in_dockerfile
-def small_base(lines: list[str]) -> Finding:
-    base = _base(lines)
-    if "alpine" in base:
-        return passed(f"{base}.")
-    if "slim" in base or "distroless" in base:
-        return overruled(SLIM_IMAGE, f"{base}: the Kafka client has no wheel for Alpine.")
-    return failed(f"The base image is {base}.", "Use python:3.x-slim.")
-
-
-@in_dockerfile
 def not_root(lines: list[str]) -> Finding:
-    user = _last_value(lines, "USER")
+    user = last_value(lines, "USER")
     if user and user.partition(":")[0] not in {"root", "0"}:
         return passed(f"It runs as {user}.")
     return failed("It runs as root.", "Create a user with uid 1000, and add USER 1000:1000 before the entry point.")
-
-
-@in_dockerfile
-def uid_1000(lines: list[str]) -> Finding:
-    user = (_last_value(lines, "USER") or "root").partition(":")[0]
-    created = re.search(r"(?:--uid|-u)[ =]1000\b", "\n".join(_final_stage(lines)))
-    if user == "1000" or (created and not user.isdigit() and user != "root"):
-        return passed("Its uid is 1000.")
-    return failed("It does not run with uid 1000.", "Create a user with that uid, and add USER 1000:1000.")
 
 
 @per_app
 def health_check(subject: Subject) -> Finding:
     if subject.dockerfile is None:
         return _no_dockerfile(subject)
-    check, port = _last_value(subject.dockerfile, "HEALTHCHECK") or "", _port(subject)
+    check, port = last_value(subject.dockerfile, "HEALTHCHECK") or "", _port(subject)
     if "/health" not in check:
-        return failed("No HEALTHCHECK requests /health.", _SEE_TEMPLATE)
+        return failed("No HEALTHCHECK requests /health.", SEE_TEMPLATE)
     asked = re.search(r":(\d+)/health", check)
     if asked and asked[1] != port:
         return failed(
@@ -103,25 +77,16 @@ def _no_dockerfile(subject: Subject) -> Finding:
 
 
 def _port(subject: Subject) -> str:
-    """The port of health that takes effect in the container: the image's variable, or the setting."""
+    """Return the port of health in the container: the image's variable, or the setting."""
     own = re.search(r"(?im)^ENV\b.*\bHEALTH_CHECK_PORT[= ]\"?(\d+)", "\n".join(subject.dockerfile or ()))
     return own[1] if own else str(subject.settings.health.port)
-
-
-@in_dockerfile
-def health_timings(lines: list[str]) -> Finding:
-    check = _last_value(lines, "HEALTHCHECK") or ""
-    wrong = [f"--{name}={value}" for name, value in _HEALTH_TIMINGS.items() if f"--{name}={value} " not in check]
-    if not wrong:
-        return passed("Interval 30 s, timeout 10 s, start period 40 s, 3 retries.")
-    return failed(f"The HEALTHCHECK has no {' '.join(wrong)}.", _SEE_TEMPLATE)
 
 
 @per_app
 def port_exposed(subject: Subject) -> Finding:
     if subject.dockerfile is None:
         return _no_dockerfile(subject)
-    ports, port = _last_value(subject.dockerfile, "EXPOSE") or "", _port(subject)
+    ports, port = last_value(subject.dockerfile, "EXPOSE") or "", _port(subject)
     if "$" in ports or port in re.findall(r"\d+", ports):
         return passed(f"The port of health and metrics is exposed: {ports}.")
     return failed(f"The port of health and metrics, {port}, is not exposed.", f"Add EXPOSE {port}.")
@@ -129,7 +94,7 @@ def port_exposed(subject: Subject) -> Finding:
 
 @in_dockerfile
 def entry_point(lines: list[str]) -> Finding:
-    entry = _last_value(lines, "ENTRYPOINT") or _last_value(lines, "CMD") or ""
+    entry = last_value(lines, "ENTRYPOINT") or last_value(lines, "CMD") or ""
     if entry.startswith("[") and not _SHELLS.match(entry):
         return passed(f"{entry}.")
     return failed("A shell runs the consumer and does not forward SIGTERM.", 'Use the exec form: ENTRYPOINT ["name"].')
@@ -152,34 +117,10 @@ def dependencies_first(lines: list[str]) -> Finding:
 
 
 @in_dockerfile
-def installed(lines: list[str]) -> Finding:
-    if re.search(r"pip install|uv (?:sync|pip)|poetry install|pdm (?:install|sync)", "\n".join(lines)):
-        return passed("Packages are installed into the image.")
-    return failed("Nothing is installed into the image.", "Install the package with its dependencies: pip install .")
-
-
-@in_dockerfile
-def has_the_code(lines: list[str]) -> Finding:
-    if any(re.match(r"(?i)(?:COPY|ADD)\s", line) for line in _final_stage(lines)):
-        return passed("The code is copied.")
-    return failed("Nothing is copied into the image.", "Copy src and install it.")
-
-
-@in_dockerfile
-def alpine_tools(lines: list[str]) -> Finding:
-    text = "\n".join(lines)
-    if "alpine" not in _base(lines):
-        return overruled(SLIM_IMAGE, "The image is not based on Alpine and has other tools.")
-    if re.search(r"apt(?:-get)? install|\buseradd\b", text):
-        return failed("Alpine has no apt-get and no useradd.", "Use apk add --no-cache, addgroup and adduser.")
-    return passed("It uses Alpine's tools.")
-
-
-@in_dockerfile
 def few_packages(lines: list[str]) -> Finding:
     heavy = [
         line
-        for line in _final_stage(lines)
+        for line in final_stage(lines)
         if _SYSTEM_PACKAGES.search(line) and not re.search(r"--no-install-recommends|--no-cache\b", line)
     ]
     if not heavy:
@@ -192,6 +133,6 @@ def few_packages(lines: list[str]) -> Finding:
 
 @in_dockerfile
 def no_compiler(lines: list[str]) -> Finding:
-    if any(_SYSTEM_PACKAGES.search(line) and _COMPILERS.search(line) for line in _final_stage(lines)):
+    if any(_SYSTEM_PACKAGES.search(line) and _COMPILERS.search(line) for line in final_stage(lines)):
         return failed("The image contains a compiler.", "Compile in an earlier stage, and copy the result.")
     return passed("The image contains no compiler.")

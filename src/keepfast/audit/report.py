@@ -1,13 +1,14 @@
-"""Audits an app against all rules: one result per rule, the exit code and the summary."""
+"""Audits an app against the rules of profiles: one result per rule, the exit code and the summary."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from keepfast.audit.checks_hooks import replaced_by_hook
-from keepfast.audit.clause import STATUSES, Clause, Finding, Status, not_applicable
-from keepfast.audit.clauses import CLAUSES
+from keepfast.audit.profile import Profile, installed_profiles
+from keepfast.audit.rule import STATUSES, AuditRule, Finding, Status, not_applicable
+from keepfast.audit.rules import OWN
 from keepfast.audit.subject import DecisionRecord, Subject
 from keepfast.core.errors import ConfigError
 from keepfast.core.exit_codes import EXIT_OK, EXIT_UNEXPECTED
@@ -17,7 +18,7 @@ from keepfast.core.exit_codes import EXIT_OK, EXIT_UNEXPECTED
 class Result:
     """The result of one rule; `findings` are those of the app or its consumers, the most severe first."""
 
-    clause: Clause
+    rule: AuditRule
     findings: tuple[Finding, ...]
 
     @property
@@ -25,33 +26,42 @@ class Result:
         return self.findings[0].status
 
 
-def examine(subject: Subject, *, ignore: Collection[str] = (), clauses: Sequence[Clause] = CLAUSES) -> list[Result]:
-    """Audit all rules, in the order of their documents.
+def examine(subject: Subject, profiles: Sequence[Profile] = (OWN,), *, ignore: Collection[str] = ()) -> list[Result]:
+    """Audit the rules of these profiles, in their order.
 
-    Raises ConfigError if `ignore`, or a decision record of the app, names an unknown rule.
+    Raises ConfigError if `ignore`, or a decision record of the app, names an unknown rule of a known profile.
     """
-    known, listed = {clause.id for clause in (*CLAUSES, *clauses)}, "`keepfast check --list` lists all."
-    problems = [f"There is no rule {one!r}; {listed}" for one in sorted(set(ignore) - known)]
+    known = defaultdict[str, set[str]](set)
+    for profile in (OWN, *installed_profiles().values(), *profiles):
+        known[profile.name].update(rule.id for rule in profile.rules)
+    listed = "`keepfast check --list`, with --profile for those of a document, lists all."
+    problems = [f"There is no rule {id_!r}; {listed}" for id_ in sorted(set(ignore)) if not _is_known(id_, known)]
     problems += [
-        f"{record.path} overrules {rule!r}, which is not a rule; {listed}"
-        for rule, record in subject.overruled.items()
-        if rule not in known
+        f"{record.path} overrules {id_!r}, which is not a rule; {listed}"
+        for id_, record in subject.overruled.items()
+        if id_.partition(":")[0] in known and not _is_known(id_, known)
     ]
     if problems:
         raise ConfigError(*problems)
-    return [_examined(clause, subject, ignored=clause.id in ignore) for clause in clauses]
+    return [
+        _examined(rule, profile, subject, ignored=rule.id in ignore) for profile in profiles for rule in profile.rules
+    ]
 
 
-def _examined(clause: Clause, subject: Subject, *, ignored: bool) -> Result:
+def _is_known(id_: str, known: Mapping[str, Collection[str]]) -> bool:
+    return id_ in known.get(id_.partition(":")[0], ())
+
+
+def _examined(rule: AuditRule, profile: Profile, subject: Subject, *, ignored: bool) -> Result:
     if ignored:
         found: Iterable[Finding] = [not_applicable("Skipped by --ignore.")]
-    elif clause.check is None:
+    elif rule.check is None:
         guaranteed = Finding(status="guaranteed", reason="Guaranteed by keepfast for every app.")
-        found = [replaced_by_hook(clause, subject) or guaranteed]
+        found = [profile.replaced_by_hook(rule, subject) or guaranteed]
     else:
-        found = [_apply_record(one, subject.overruled.get(clause.id)) for one in clause.check(subject)]
-    most_severe_first = sorted(found, key=lambda one: STATUSES.index(one.status))
-    return Result(clause, tuple(most_severe_first) or (not_applicable("The app has no consumers."),))
+        found = [_apply_record(finding, subject.overruled.get(rule.id)) for finding in rule.check(subject)]
+    most_severe_first = sorted(found, key=lambda finding: STATUSES.index(finding.status))
+    return Result(rule, tuple(most_severe_first) or (not_applicable("The app has no consumers."),))
 
 
 def _apply_record(finding: Finding, record: DecisionRecord | None) -> Finding:
@@ -64,13 +74,13 @@ def _apply_record(finding: Finding, record: DecisionRecord | None) -> Finding:
 
 def exit_code(results: Iterable[Result], *, strict: bool) -> int:
     """1 if a MUST rule is violated; with `strict`, also for a SHOULD rule."""
-    violated = [one for one in results if one.status == "failed" and (strict or one.clause.level == "must")]
+    violated = [one for one in results if one.status == "failed" and (strict or one.rule.level == "must")]
     return EXIT_UNEXPECTED if violated else EXIT_OK
 
 
 def summary(results: Sequence[Result]) -> str:
     """`61 passed (16 by trial), 80 guaranteed by keepfast, …`; violated rules by level."""
-    violated = {level: sum(r.status == "failed" and r.clause.level == level for r in results) for level in LEVELS}
+    violated = {level: sum(r.status == "failed" and r.rule.level == level for r in results) for level in LEVELS}
     parts = [f"{count} {level.upper()} rule{'s' * (count != 1)} violated" for level, count in violated.items() if count]
     for status, text in STATUS_TEXTS.items():
         found = [result for result in results if result.status == status]
@@ -79,7 +89,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def _detail(status: str, results: Sequence[Result]) -> str:
-    tried = sum(one.clause.is_tried for one in results)
+    tried = sum(one.rule.is_tried for one in results)
     if status == "passed" and tried:
         return f" ({tried} by trial)"
     return f" ({', '.join(_decisions(results))})" if status == "overruled" else ""

@@ -129,7 +129,7 @@ class Subject:
         found: dict[str, DecisionRecord] = {}
         for name in self._records():
             for line in _OVERRULES.finditer(self.file(name) or ""):
-                found |= dict.fromkeys(re.findall(r"[a-z]+:[\w.]*\w", line["rules"]), DecisionRecord(name))
+                found |= dict.fromkeys(re.findall(r"[a-z][a-z-]*:[\w.]*\w", line["rules"]), DecisionRecord(name))
         return found
 
     def _records(self) -> list[str]:

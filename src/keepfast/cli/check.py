@@ -1,4 +1,4 @@
-"""`keepfast check`: checks an app against the rules of the consumer standard and its companion documents."""
+"""`keepfast check`: checks an app against keepfast's own rules, or those of a profile."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from keepfast.cli.errors import report_errors
 
 if TYPE_CHECKING:
     from keepfast.app import App
-    from keepfast.audit import Clause, Finding, Result, SchemaFinding
-    from keepfast.audit.clause import Status
+    from keepfast.audit import Finding, Profile, Result, SchemaFinding
+    from keepfast.audit.rule import Status
     from keepfast.runner import KafkaConsumerRunner
     from keepfast.settings import Settings
 
-DOCUMENTS: Final = ("standard", "loop", "pattern", "fraud", "spring")
 MARKS: Final[dict[Status, tuple[str, str]]] = {
     "failed": ("FAILED", "red"),
     "overruled": ("overruled", "cyan"),
@@ -30,16 +29,14 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     "not applicable": ("n/a", "bright_black"),
 }
 
-RULES: Final = (
-    "`keepfast check --list` has every rule in words, --all what overrules some."
-    " Decisions with a number are in keepfast's documentation."
-)
+ID_WIDTH: Final = 30
+RULES: Final = "`keepfast check --list` has every rule in words, --all what overrules some."
 NEXT_STEPS: Final = """
 A violated MUST fails the check, a violated SHOULD is a warning (--strict: both fail). --all shows every rule.
-To overrule a rule for this app, record why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
+To overrule a rule for this app, record why: docs/decisions/0001-why.md with a line `Overrules: {}`."""
 
 
-@click.command(short_help="Check an app against the rules of the consumer standard.")
+@click.command(short_help="Check an app: its rules, settings, README and image.")
 @click.argument("target", metavar="MODULE:APP", required=False)
 @click.option(
     "--project",
@@ -47,7 +44,11 @@ To overrule a rule for this app, record why: docs/decisions/0001-why.md with a l
     help="The folder of README and Dockerfile.  [default: the one around the code that has them]",
 )
 @click.option(
-    "--only", type=click.Choice(DOCUMENTS), multiple=True, help="Only the rules of this document. Repeatable."
+    "--profile",
+    "profile_names",
+    metavar="NAME",
+    multiple=True,
+    help="The rules of this profile instead of keepfast's own. Repeatable.",
 )
 @click.option("--ignore", metavar="RULE", multiple=True, help="Skip this rule. Repeatable.")
 @click.option("--strict", is_flag=True, help="Count violated SHOULD rules as failures.")
@@ -58,7 +59,7 @@ To overrule a rule for this app, record why: docs/decisions/0001-why.md with a l
 def check(
     target: str | None,
     project: Path | None,
-    only: tuple[str, ...],
+    profile_names: tuple[str, ...],
     ignore: tuple[str, ...],
     *,
     strict: bool,
@@ -67,29 +68,23 @@ def check(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Check an app against every MUST and SHOULD of the consumer standard and of the documents beside it.
+    """Check an app for what loses records, hides failures or makes an incident longer.
 
     It reads the options in code, the effective settings, README, Dockerfile and tests, and connects to no broker. Where
     topics have schemas, it asks the registry, and decodes examples of the latest versions as the handlers would.
-    A rule is passed, failed (with a fix), guaranteed by keepfast for every app, overruled by a decision record, not
-    checkable because an app does not show it (a runbook, tests of its own), or not applicable, as rules about a
-    KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated SHOULD is a warning, unless
-    --strict is set. `by trial`: errors were classified as the app would; the other rules are looked up in the values
-    that take effect. To overrule one for this app, record why in docs/decisions (or
-    docs/adr), with `Overrules: standard:9.3.3`.
+    A rule is passed, failed (with a fix), overruled by a decision record, or not applicable. A violated MUST fails the
+    check; a violated SHOULD is a warning, unless --strict is set. `by trial`: errors were classified as the app would.
+    To overrule a rule for this app, record why in docs/decisions (or docs/adr), with a line such as
+    `Overrules: keepfast:handler.timeout`.
 
-    \b
-    A rule id is the document and the section, such as standard:5.1.4. The documents:
-      standard  the consumer standard: errors, retries, letters, commits, groups, logs, tests
-      loop      an article about fetch loops that skip, and so lose, a failed record
-      pattern   how a consumer is built, packaged, stopped and monitored
-      fraud     the decision of a fraud service: dead letters, idempotence, no card numbers
-      spring    a payment platform's strategy: groups, retry profiles, .DLT topics, lag
+    A profile is a document with rules of its own, found by the entry point keepfast.profiles of an installed package:
+    standard, loop, pattern, fraud and spring come with neotool-common. Some of their rules are guaranteed by keepfast
+    for every app, or not checkable because an app does not show them, such as a runbook.
 
     \b
       keepfast check app:app
       keepfast check app:app --all
-      keepfast check app:app --only standard --strict --json
+      keepfast check app:app --profile standard --strict --json
       keepfast check consumer:runner
       keepfast check --list
 
@@ -98,17 +93,17 @@ def check(
     if list_rules == (target is not None):
         raise click.UsageError("Name an app, such as app:app, or list the rules with --list.")
     with report_errors(debug=debug), exit_on_interrupt():
-        from keepfast.audit import CLAUSES, Subject, examine, exit_code
+        from keepfast.audit import OWN, Subject, choose_profiles, examine, exit_code
 
-        clauses = [clause for clause in CLAUSES if not only or clause.document in only]
+        profiles = choose_profiles(profile_names, OWN)
         if target is None:
-            _list(clauses, as_json=as_json)
+            _list(profiles, as_json=as_json)
             return
         from keepfast.cli.app_loader import load_app_or_runner
 
         audited = load_app_or_runner(target, cwd=Path.cwd())
         subject = Subject.of(audited, cwd=Path.cwd(), folder=project)
-        results, schemas = examine(subject, ignore=ignore, clauses=clauses), _schemas(audited, subject.settings)
+        results, schemas = examine(subject, profiles, ignore=ignore), _schemas(audited, subject.settings)
         code = exit_code(results, strict=strict) or int(any(one.status == "failed" for one in schemas))
         if as_json:
             _as_json(results, schemas, code)
@@ -117,13 +112,14 @@ def check(
     sys.exit(code)
 
 
-def _list(clauses: Sequence[Clause], *, as_json: bool) -> None:
+def _list(profiles: Sequence[Profile], *, as_json: bool) -> None:
+    rules = [rule for profile in profiles for rule in profile.rules]
     if as_json:
-        rules = [{"id": one.id, "level": one.level, "text": one.text} for one in clauses]
-        click.echo(json.dumps(rules, ensure_ascii=False, indent=2))
+        fields = [{"id": rule.id, "level": rule.level, "text": rule.text} for rule in rules]
+        click.echo(json.dumps(fields, ensure_ascii=False, indent=2))
         return
-    for one in clauses:
-        click.echo(f"{one.id:<22} {one.level:<7} {one.text}")
+    for rule in rules:
+        click.echo(f"{rule.id:<{ID_WIDTH}} {rule.level:<7} {rule.text}")
 
 
 def _schemas(audited: App | KafkaConsumerRunner, settings: Settings) -> list[SchemaFinding]:
@@ -161,24 +157,24 @@ def _show(results: Sequence[Result], schemas: Sequence[SchemaFinding], *, show_a
 
     groups = [[one] for one in results] if show_all else by_reason([one for one in results if one.status == "failed"])
     for result, *others in groups:
-        clause = result.clause
+        rule = result.rule
         word, colour = ("warning", "yellow") if _warns(result, strict=strict) else MARKS[result.status]
-        click.echo(f"{click.style(f'{word:<10}', fg=colour)} {clause.id:<22} {clause.level:<7} {clause.text}")
+        click.echo(f"{click.style(f'{word:<10}', fg=colour)} {rule.id:<{ID_WIDTH}} {rule.level:<7} {rule.text}")
         for line in _reasons(result):
             click.echo(f"{'':10} {line}")
         if others:
-            click.echo(f"{'':10} Also required by {', '.join(one.clause.id for one in others)}.")
+            click.echo(f"{'':10} Also required by {', '.join(one.rule.id for one in others)}.")
     if groups:
         click.echo("")
     click.echo(f"{_listed(groups, strict=strict)}{summary(results)}")
     click.echo(RULES)
     if any(one.status == "failed" for one in results):
-        click.echo(NEXT_STEPS)
+        click.echo(NEXT_STEPS.format(next(one.rule.id for one in results if one.status == "failed")))
     _show_schemas(schemas)
 
 
 def _warns(result: Result, *, strict: bool) -> bool:
-    return result.status == "failed" and result.clause.level == "should" and not strict
+    return result.status == "failed" and result.rule.level == "should" and not strict
 
 
 def _listed(groups: Sequence[Sequence[Result]], *, strict: bool) -> str:
@@ -194,7 +190,7 @@ def _listed(groups: Sequence[Sequence[Result]], *, strict: bool) -> str:
 def by_reason(results: Sequence[Result]) -> list[list[Result]]:
     """Results with the same reasons, grouped; MUST rules come first, within a group and among the groups."""
     groups: dict[tuple[str, ...], list[Result]] = {}
-    for one in sorted(results, key=lambda one: one.clause.level != "must"):
+    for one in sorted(results, key=lambda one: one.rule.level != "must"):
         groups.setdefault(_reasons(one), []).append(one)
     return list(groups.values())
 
@@ -218,11 +214,11 @@ def _reason(finding: Finding, *, among: int) -> str:
 def _as_dict(result: Result) -> dict[str, object]:
     from dataclasses import asdict
 
-    clause = result.clause
+    rule = result.rule
     return {
-        "id": clause.id,
-        "level": clause.level,
-        "text": clause.text,
+        "id": rule.id,
+        "level": rule.level,
+        "text": rule.text,
         "status": result.status,
         "findings": [asdict(one) for one in result.findings],
     }

@@ -252,7 +252,6 @@ def as_text(one: Explanation, view: ExplainView) -> str:
         standard = f" (standard {found.standard})" if found.standard else ""
         origin = _rule_origin(found, view)
         lines.append(f"  rule    {found.rule}, by {found.matched}{standard}{f', from {origin}' if origin else ''}")
-        lines += ["          its rules: keepfast check --list --only standard"] if found.standard else []
         why = _why(found, view.rules.rules)
         lines += [f"          {why}"] if why else []
     lines.append(f"  next    {next_step(one, view)}")
