@@ -192,6 +192,14 @@ def filtering(setup: Setup, seed: int) -> Setup:
     return replace(setup, filters=not any(others) and Random(seed * 29 + 17).random() < FILTERED)
 
 
+def ending_clients(setup: Setup, seed: int) -> Setup:
+    """In some seeds clients end themselves, and others take their place. Chosen apart, and last: the other seeds stay
+    what they are.
+    """
+    chosen = seed % 60 in (16, 39, 51) and not (setup.static or setup.hang or setup.once)
+    return replace(setup, faults=(*setup.faults, "clients", "clients", "join", "leave")) if chosen else setup
+
+
 def walking(setup: Setup, seed: int) -> Setup:
     """In some seeds the loop's own thread runs the handlers, of few partitions. Chosen apart, and last: the other seeds
     stay what they are.

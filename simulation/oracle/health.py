@@ -90,11 +90,13 @@ class Health:
         faults, now = self._world.broker.faults, self._world.clock.monotonic()
         if (
             faults.commits.open
+            or faults.clients.open
             or faults.committed_reads.open
             or now - self._unanswered.get(member, now) > REPLY_TIMEOUT_S
         ):
             return now
-        return max(faults.commits.taken_at, faults.committed_reads.taken_at, self._refused_at.get(member, -inf))
+        taken_at = max(faults.commits.taken_at, faults.clients.taken_at, faults.committed_reads.taken_at)
+        return max(taken_at, self._refused_at.get(member, -inf))
 
     @property
     def generation_at(self) -> float:

@@ -189,3 +189,13 @@ def takes_the_refusal_of_one_partition_for_all(patch: Patch) -> None:
 @plant
 def never_retries_a_refused_commit(patch: Patch) -> None:
     patch.set(Refusals, "due", lambda self, now: None)
+
+
+@plant
+def gives_up_over_a_commit_of_a_client_that_is_replaced(patch: Patch) -> None:
+    """As it did when the answer came before the reason."""
+
+    def fault(partition: Partition, error: SourceError | None) -> Fault:
+        return Fault.FATAL if error is not None and error.code == "CLOSED" else before(partition, error)
+
+    before = patch.set(commits, "_fault", fault)

@@ -16,6 +16,7 @@ SEEN_AT: Final = {
     "stops_committing_before_a_marker_at_the_end": 7,
     "takes_the_end_for_reached_although_records_were_dropped": 23,
     "commits_the_end_past_records_that_are_not_due": 23,
+    "gives_up_over_a_commit_of_a_client_that_is_replaced": 16,
     "keeps_the_completion_map_after_a_seek": 10,
     "goes_on_with_the_epoch_before_a_seek": 10,
     "lets_a_result_of_the_epoch_before_a_seek_count": 418,

@@ -9,7 +9,7 @@ import pytest
 from keepfast.core.errors import Fault, SinkError, SourceError
 from keepfast.core.ports import Position
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
-from keepfast.testing.fakes.faults import CommitFault, ReadFault, SendFault
+from keepfast.testing.fakes.faults import ClientFault, CommitFault, ReadFault, SendFault
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.trace import Evicted
 from keepfast.testing.fakes.world import Seat, World
@@ -70,6 +70,19 @@ def test_a_refused_commit_is_not_stored_and_the_next_one_is(world: World, kind: 
     world.broker.faults.commits.order(kind, count=1)
     confirmed, codes = ear.refusals(Position(FIRST, 3))
     assert (confirmed, len(codes), stored(world)) == (False, 1, None)
+    assert ear.refusals(Position(FIRST, 3)) == (True, [])
+
+
+def test_a_client_that_ends_itself_fails_commits_in_passing_and_a_new_one_takes_its_place(world: World) -> None:
+    ear = settled(world, "a")
+    world.broker.faults.clients.order(ClientFault.ENDED, count=1)
+    for _ in range(2):
+        assert ear.refusals(Position(FIRST, 3)) == (False, ["CLOSED"])
+    assert stored(world) is None
+    assert ear.heard("lost") == [], "it takes a while"
+    ear.until(lambda: ear.heard("lost"))
+    ear.until(lambda: ear.source.owned)
+    assert [error.code for error, _ in ear.errors] == ["GROUP_AUTHORIZATION_FAILED"]
     assert ear.refusals(Position(FIRST, 3)) == (True, [])
 
 

@@ -34,7 +34,8 @@ class _Request:
 class Commits:
     """`unanswered` counts requests the broker has not answered; `under_way` says whether the listener waits for one.
 
-    `unknown` is called if a transaction has no answer: nothing of it may be sent again.
+    `unknown` is called if a transaction has no answer: nothing of it may be sent again. `ended` is called when the
+    client has ended itself; it returns when a new one takes its place.
     """
 
     def __init__(
@@ -47,7 +48,10 @@ class Commits:
         group: Group,
         answered: Callable[[], None],
         unknown: Callable[[], None],
+        ended: Callable[[], float],
     ) -> None:
+        self._ended = ended
+        self._ended_until = 0.0
         self._unknown = unknown
         self._process = process
         self._broker = broker
@@ -77,6 +81,11 @@ class Commits:
             self._broker.trace.add(CommitSent(now, who.name, who.generation, p.place, p.offset, p.metadata))
         if self._broker.faults.commits.take(only=CommitFault.UNSENT) is not None:
             self._unsent = _outcome(request.positions, Failure("_TRANSPORT"))
+            return
+        if now >= self._ended_until and self._broker.faults.clients.take() is not None:
+            self._ended_until = self._ended()
+        if now < self._ended_until:
+            self._unsent = _outcome(request.positions, Failure("CLOSED"))
             return
         self.unanswered += 1
         self._channel.send(

@@ -32,6 +32,15 @@ class CommitFault(StrEnum):
     """The client could not even send it."""
 
 
+class ClientFault(StrEnum):
+    """Faults of a client."""
+
+    ENDED = "commit_fatal"
+    """The client has ended itself, because its member lost a right for a moment: commits fail in passing until a new
+    client has taken its place, and the partitions are lost.
+    """
+
+
 class ReadFault(StrEnum):
     """Faults of a read of committed offsets."""
 
@@ -130,6 +139,7 @@ class Faults:
     def __init__(self, clock: SimClock, rng: Random, trace: Trace) -> None:
         self._rng = rng
         self.commits: Switch[CommitFault] = Switch(clock, trace)
+        self.clients: Switch[ClientFault] = Switch(clock, trace)
         self.refused = RefusedPartitions(clock)
         self.committed_reads: Switch[ReadFault] = Switch(clock, trace)
         self.sends: Switch[SendFault] = Switch(clock, trace)
@@ -142,6 +152,7 @@ class Faults:
     def clear(self) -> None:
         """Clear all ordered faults."""
         self.commits.clear()
+        self.clients.clear()
         self.refused.clear()
         self.committed_reads.clear()
         self.sends.clear()

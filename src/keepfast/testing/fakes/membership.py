@@ -19,6 +19,8 @@ from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.wire import Channel, Failure
 
 REJOIN_DELAY_S = 0.1
+RENEW_S = 1.0
+"""How long after its end a client is replaced."""
 
 
 class Phase(Enum):
@@ -156,6 +158,12 @@ class Membership:
         if self.member_id:
             self._send_leave(self.identity(), "renewed")
             self._lose()
+
+    def end_client(self) -> float:
+        """The client has ended itself for a reason that passes. Returns when a new one takes its place."""
+        self._operations.append(ErrorOp(Failure("GROUP_AUTHORIZATION_FAILED").error("joining the group"), None))
+        self._process.later(RENEW_S, lambda: None if self._leaving else self.renew())
+        return self._now() + RENEW_S
 
     def _send_leave(self, who: Identity, why: str) -> None:
         timeout_s = self._broker.settings.request_timeout_s

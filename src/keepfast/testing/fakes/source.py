@@ -59,6 +59,7 @@ class FakeSource:
             group=self._group,
             answered=self._membership.commit_answered,
             unknown=self._membership.renew,
+            ended=self._membership.end_client,
         )
         self._ends: list[PartitionEnd] = []  # reached in the last call, whose records the caller has by now
         self._listener: Listener | None = None

@@ -21,6 +21,7 @@ Respond = Callable[[Any], None]
 Handler = Callable[[Respond], None]
 
 FAULTS = {
+    "CLOSED": Fault.RETRY,
     "COORDINATOR_LOAD_IN_PROGRESS": Fault.RETRY,
     "COORDINATOR_NOT_AVAILABLE": Fault.RETRY,
     "FENCED_INSTANCE_ID": Fault.FENCED,
