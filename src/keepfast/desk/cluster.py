@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,10 @@ from keepfast.kafka.groups import KafkaGroups
 from keepfast.kafka.sink import KafkaSink
 
 TIMEOUT_S: Final = 15.0
+SILENT_CODES: Final = frozenset(
+    {"_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT", "SILENT", "TIMED_OUT", "TimeoutError"}
+)
+"""Errors of a request that no broker has answered."""
 WRITE_TIMEOUT_S: Final = 40.0
 MAX_IN_FLIGHT: Final = 5_000
 FACT_CONFIG: Final = {
@@ -44,75 +49,175 @@ class GroupMember:
         return found
 
 
+class _Clients:
+    """The clients of a desk, made when they are used. Each has one user at a time: who holds its lock."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.asking = threading.Lock()  # of admin and groups
+        self.reading = threading.Lock()  # of the browser
+        self.looking = threading.Lock()  # of the look-up
+        self.sending = threading.Lock()  # of making and closing the sink
+        self.browser = KafkaBrowser(browser_properties(connection))
+        self.lookup = KafkaBrowser(browser_properties(connection))
+        self.admin = KafkaAdmin(admin_properties(connection))
+        self.groups = KafkaGroups(admin_properties(connection))
+        self.sink: KafkaSink | None = None
+
+    def close(self) -> None:
+        with self.reading:
+            self.browser.close()
+        with self.looking:
+            self.lookup.close()
+        with self.sending:
+            if self.sink is not None:
+                self.sink.close(5.0)
+                self.sink = None
+
+
 class DeskCluster:
     """Clients are made when they are used; call `close`. Any thread may call it: each client has one user at a time.
 
-    Raises SourceError and SinkError.
+    Raises SourceError and SinkError. `silent_since` is the time (monotonic) of the first request without an answer
+    since the last answer; None while the brokers answer.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._lock = threading.Lock()  # of admin, groups and the maps below
-        self._reading = threading.Lock()
-        self._looking = threading.Lock()
-        self._browser = KafkaBrowser(browser_properties(connection))
-        self._lookup = KafkaBrowser(browser_properties(connection))
-        self._admin = KafkaAdmin(admin_properties(connection))
-        self._groups = KafkaGroups(admin_properties(connection))
-        self._sink: KafkaSink | None = None
+        self._clients = _Clients(connection)
+        self._limits = threading.local()
+        self._waiting: dict[threading.Lock, float] = {}  # which client waits for an answer, and since when
+        self.silent_since: float | None = None
+        self.answered_at = time.monotonic()
 
     def close(self) -> None:
-        with self._reading:
-            self._browser.close()
-        with self._looking:
-            self._lookup.close()
-        with self._lock:
-            if self._sink is not None:
-                self._sink.close(5.0)
-                self._sink = None
+        self._clients.close()
+
+    def renew(self) -> None:
+        """Replace the clients. The old ones are closed by a thread of their own, because one of them may hang."""
+        old, self._clients = self._clients, _Clients(self.connection)
+        self._waiting.clear()
+        threading.Thread(target=old.close, name="keepfast-desk-close", daemon=True).start()
+
+    @contextmanager
+    def waiting_at_most(self, timeout_s: float) -> Iterator[None]:
+        """Bound the requests of this thread: each waits for at most `timeout_s` without an answer, and is refused at
+        once while the brokers are known to be silent. Others wait longer, and find out when the brokers answer again.
+        """
+        self._limits.timeout_s = timeout_s
+        try:
+            yield
+        finally:
+            self._limits.timeout_s = None
+
+    def note_silence(self) -> None:
+        """The brokers have not answered a request in time."""
+        if self.silent_since is None:
+            self.silent_since = time.monotonic()
+
+    def unanswered_s(self) -> float:
+        """How long a request has been waiting for any answer of the brokers."""
+        waiting = list(self._waiting.values())
+        return time.monotonic() - max(min(waiting), self.answered_at) if waiting else 0.0
+
+    @property
+    def _limit_s(self) -> float | None:
+        limit_s: float | None = getattr(self._limits, "timeout_s", None)
+        return limit_s
+
+    def _timeout_s(self, usual_s: float = TIMEOUT_S) -> float:
+        return min(usual_s, self._limit_s or usual_s)
+
+    def _answered(self) -> None:
+        self.answered_at, self.silent_since = time.monotonic(), None
+
+    @contextmanager
+    def _request(self, lock: threading.Lock, wait_s: float | None = None) -> Iterator[None]:
+        """Hold the lock of a client for one request, and note whether it was answered. `wait_s`: how long its user may
+        get no answer.
+        """
+        if self._limit_s is not None and self.silent_since is not None:
+            raise _silence(time.monotonic() - self.silent_since)
+        self._acquire(lock, self._timeout_s(TIMEOUT_S if wait_s is None else wait_s))
+        self._waiting[lock] = time.monotonic()
+        try:
+            yield
+        except SourceError as error:
+            if error.code in SILENT_CODES:
+                self.note_silence()
+            else:
+                self._answered()
+            raise
+        else:
+            self._answered()
+        finally:
+            self._waiting.pop(lock, None)
+            lock.release()
+
+    def _acquire(self, lock: threading.Lock, timeout_s: float) -> None:
+        """Raises SourceError if the user of the client got no answer for `timeout_s`."""
+        began = time.monotonic()
+        while not lock.acquire(timeout=0.2):
+            silent_s = time.monotonic() - max(began, self.answered_at)
+            if silent_s > timeout_s:
+                self.note_silence()
+                raise _silence(silent_s)
 
     # -- topics and groups
 
+    def check(self, timeout_s: float) -> None:
+        """Return when a broker has answered."""
+        clients = self._clients
+        with self._request(clients.asking, timeout_s):
+            clients.admin.check(timeout_s)
+
     def topics(self, names: Sequence[str]) -> dict[str, TopicFacts | None]:
-        with self._lock:
-            return self._admin.topics(names, TIMEOUT_S) if names else {}
+        clients = self._clients
+        with self._request(clients.asking):
+            return clients.admin.topics(names, self._timeout_s()) if names else {}
 
     def names(self) -> set[str]:
-        with self._lock:
-            return self._admin.names(TIMEOUT_S)
+        clients = self._clients
+        with self._request(clients.asking):
+            return clients.admin.names(self._timeout_s())
 
     def create(self, name: str, *, partitions: int = 1, config: Mapping[str, str]) -> bool:
         """False if it existed. The embedded broker makes a topic when it is written to."""
-        with self._lock:
-            if self._admin.embedded:
+        clients = self._clients
+        with self._request(clients.asking):
+            if clients.admin.embedded:
                 return False
-            return self._admin.create_topic(name, partitions=partitions, timeout_s=TIMEOUT_S, config=config)
+            return clients.admin.create_topic(name, partitions=partitions, timeout_s=self._timeout_s(), config=config)
 
     def readers(self, topics: set[str]) -> dict[str, set[str]]:
         """Each topic → the groups that have committed an offset of it."""
-        with self._lock:
-            return self._groups.reading(topics, TIMEOUT_S)
+        clients = self._clients
+        with self._request(clients.asking):
+            return clients.groups.reading(topics, self._timeout_s())
 
     def has_members(self, group: str) -> bool:
         """Whether a consumer of this group runs; also if that is not known."""
-        with self._lock:
-            try:
-                return self._groups.members(group, 5.0) != []
-            except SourceError:
-                return True
+        clients = self._clients
+        try:
+            with self._request(clients.asking):
+                return clients.groups.members(group, self._timeout_s(5.0)) != []
+        except SourceError:
+            return True
 
     def committed(self, group: str, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
-        with self._lock:
-            found = self._groups.committed(group, [TopicPartition(*place) for place in places], 5.0) or {}
+        clients = self._clients
+        with self._request(clients.asking):
+            wanted = [TopicPartition(*place) for place in places]
+            found = clients.groups.committed(group, wanted, self._timeout_s(5.0)) or {}
         return {(place.topic, place.partition): offset for place, offset in found.items()}
 
     def members(self, group: str) -> list[GroupMember] | None:
         """Members with their partitions; None if the brokers do not say."""
+        clients, timeout_s = self._clients, self._timeout_s(5.0)
         try:
-            with self._lock:
-                found = self._groups.assignments(group, 5.0)
+            with self._request(clients.asking):
+                found = clients.groups.assignments(group, timeout_s)
                 places = [place for _, own in found for place in own]
-                committed = self._groups.committed(group, places, 5.0) or {} if places else {}
+                committed = clients.groups.committed(group, places, timeout_s) or {} if places else {}
             spans = {topic: self.spans(topic) for topic in {place.topic for place in places}}
         except SourceError as error:
             return [] if error.code == "GROUP_ID_NOT_FOUND" else None
@@ -120,36 +225,45 @@ class DeskCluster:
 
     def delete_below(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records below these offsets, for good."""
-        with self._lock:
-            self._admin.delete_records(topic, offsets, TIMEOUT_S)
+        clients = self._clients
+        with self._request(clients.asking):
+            clients.admin.delete_records(topic, offsets, self._timeout_s())
 
     # -- reading
 
     def spans(self, topic: str) -> dict[int, Span]:
-        with self._reading:
-            return self._browser.spans(topic, TIMEOUT_S)
+        clients = self._clients
+        with self._request(clients.reading):
+            return clients.browser.spans(topic, self._timeout_s())
 
     def read(self, topic: str, spans: Mapping[int, Span]) -> Iterator[Record]:
         """Records of these spans, each partition in order. One reader at a time: exhaust or close it."""
-        with self._reading:
-            for record in self._browser.read(topic, spans):
+        clients = self._clients
+        with self._request(clients.reading):
+            for record in clients.browser.read(topic, spans, silence_s=self._timeout_s(2 * TIMEOUT_S)):
                 if record is not None:
+                    self.answered_at = time.monotonic()
                     yield record
 
     def record_at(self, place: RecordPlace) -> Record | None:
         """One record; None if there is none at this place (any more)."""
-        with self._looking:
-            spans = self._lookup.spans(place.topic, TIMEOUT_S)
+        clients, timeout_s = self._clients, self._timeout_s()
+        with self._request(clients.looking):
+            spans = clients.lookup.spans(place.topic, timeout_s)
             low, high = spans.get(place.partition, (0, 0))
             if not low <= place.offset < high:
                 return None
-            reader = self._lookup.read(place.topic, {place.partition: (place.offset, place.offset + 1)})
+            reader = clients.lookup.read(
+                place.topic, {place.partition: (place.offset, place.offset + 1)}, silence_s=timeout_s
+            )
             return next((record for record in reader if record is not None), None)
 
     # -- writing
 
     def write(self, records: Iterable[Outgoing]) -> None:
         """Send them and wait until all are acknowledged. Raises SinkError."""
+        if self._limit_s is not None and self.silent_since is not None:
+            raise _silence(time.monotonic() - self.silent_since)
         answers = _Answers()
         sink = self._open_sink()
         for record in records:
@@ -158,11 +272,17 @@ class DeskCluster:
         answers.wait(WRITE_TIMEOUT_S)
 
     def _open_sink(self) -> KafkaSink:
-        with self._lock:
-            if self._sink is None:
-                self._sink = KafkaSink(sink_properties(self.connection, Producing(linger_ms=5)))
-                self._sink.open()
-            return self._sink
+        clients = self._clients
+        with clients.sending:
+            if clients.sink is None:
+                clients.sink = KafkaSink(sink_properties(self.connection, Producing(linger_ms=5)))
+                clients.sink.open()
+            return clients.sink
+
+
+def _silence(silent_s: float) -> SourceError:
+    text = f"The brokers have not answered for {silent_s:.0f} s."
+    return SourceError(text, fault=Fault.RETRY, code="SILENT")
 
 
 def _lag(

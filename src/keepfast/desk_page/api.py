@@ -13,14 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from keepfast.core.errors import ControlRefused, KeepfastError
+from keepfast.core.errors import ControlRefused, KeepfastError, SinkError, SourceError
 from keepfast.desk.audit import AuditEntry
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import Case, CaseHistory, CasePage, Summary
 from keepfast.desk.causes import Cause
+from keepfast.desk.cluster import SILENT_CODES, TIMEOUT_S
 from keepfast.desk.trials import TrialReport
 from keepfast.desk_page.filters import MARKS, NAMES, VIEWS, filter_of
 from keepfast.desk_page.payloads import HeaderView, Payload, headers_of, payload_of
+from keepfast.desk_page.pulse import Pulse, refuse_in_outage
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
 from keepfast.desk_page.screens import DeskBackend
 from keepfast.desk_page.storage import StoredTopic
@@ -155,13 +157,15 @@ class Operation:
     call: Callable[[Request, DeskUser, Any], Any]
     body: Any = None
     query: tuple[str, ...] = ()
+    needs_brokers: bool = True
 
 
 class DeskApi:
     """Any thread may call its operations."""
 
-    def __init__(self, backend: DeskBackend) -> None:
+    def __init__(self, backend: DeskBackend, pulse: Pulse) -> None:
         self._backend = backend
+        self._pulse = pulse
         self._desk = backend.desk
         self.operations = self._operations()
 
@@ -207,7 +211,14 @@ class DeskApi:
             Operation("POST", "/cases/archive", "Archive cases", "archive", ActionResult, self._archive, ArchiveBody),
             Operation("GET", "/audit", "Who did what, latest first", "read", list[AuditEntry], self._audit),
             Operation(
-                "POST", "/control", "Order a running consumer", "control", ActionResult, self._control, ControlBody
+                "POST",
+                "/control",
+                "Order a running consumer",
+                "control",
+                ActionResult,
+                self._control,
+                ControlBody,
+                needs_brokers=False,
             ),
         )
 
@@ -228,9 +239,28 @@ class DeskApi:
                     body = msgspec.json.decode(await request.body(), type=operation.body)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     return answer(Problem(error=f"The body is invalid: {error}."), HTTPStatus.BAD_REQUEST)
-            return await run_in_threadpool(_answered, operation, request, user, body)
+            if operation.needs_brokers:
+                await self._pulse.now()
+                try:
+                    refuse_in_outage(self._pulse.outage)
+                except SourceError as error:
+                    return answer(Problem(error=str(error)), HTTPStatus.SERVICE_UNAVAILABLE)
+            return await run_in_threadpool(self._answered, operation, request, user, body)
 
         return endpoint
+
+    def _answered(self, operation: Operation, request: Request, user: DeskUser, body: Any) -> Response:
+        try:
+            with self._desk.cluster.waiting_at_most(TIMEOUT_S):
+                return answer(operation.call(request, user, body))
+        except ApiRefused as error:
+            return answer(Problem(error=str(error)), error.status)
+        except ControlRefused as error:
+            return answer(Problem(error=str(error)), HTTPStatus.CONFLICT)
+        except KeepfastError as error:
+            silent = isinstance(error, SourceError | SinkError) and error.code in SILENT_CODES
+            status = HTTPStatus.SERVICE_UNAVAILABLE if silent else HTTPStatus.BAD_REQUEST
+            return answer(Problem(error=str(error)), status)
 
     async def _description(self, request: Request) -> Response:
         self._backend.access.authorize(request, "read")
@@ -362,17 +392,6 @@ class DeskApi:
             "control", count=1, what=f"{body.verb} {body.consumer}"[:500], result=text
         )
         return ActionResult(changed=1, text=text)
-
-
-def _answered(operation: Operation, request: Request, user: DeskUser, body: Any) -> Response:
-    try:
-        return answer(operation.call(request, user, body))
-    except ApiRefused as error:
-        return answer(Problem(error=str(error)), error.status)
-    except ControlRefused as error:
-        return answer(Problem(error=str(error)), HTTPStatus.CONFLICT)
-    except KeepfastError as error:
-        return answer(Problem(error=str(error)), HTTPStatus.BAD_REQUEST)
 
 
 def answer(value: object, status: int = HTTPStatus.OK) -> Response:

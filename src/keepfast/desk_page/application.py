@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +25,7 @@ from keepfast.desk.desk import Desk
 from keepfast.desk_page.access import API, COOKIE, SESSION_S, AccessGate, Denied, plain_refusal
 from keepfast.desk_page.api import DeskApi
 from keepfast.desk_page.filters import VIEWS
+from keepfast.desk_page.pulse import Pulse, refuse_in_outage
 from keepfast.desk_page.record_screen import RecordScreen
 from keepfast.desk_page.screens import DeskBackend, Screens, StorageScreen
 from keepfast.desk_page.tokens import DeskUser, Right
@@ -40,55 +40,10 @@ View = Callable[[Request, DeskUser], Response]
 Act = Callable[[Request, DeskUser, FormData], Response]
 
 
-POLL_INTERVAL_S: Final = 1.0
-"""How often Kafka is asked for what is new while a page is open."""
-ALIVE_S: Final = 15.0
 MAX_STREAMS: Final = 200
-
-
-class Pulse:
-    """Looks at Kafka while pages are open, and counts changes. One event loop.
-
-    `look` reads what is new and returns something that differs when there was something; it runs on a thread.
-    """
-
-    def __init__(self, look: Callable[[], object]) -> None:
-        self._look = look
-        self._seen: object = None
-        self._looked_at = 0.0
-        self._lock = asyncio.Lock()
-        self.version = 0
-        self.streams = 0
-
-    async def now(self) -> int:
-        """The number of the last change; looks if the last look is old."""
-        async with self._lock:
-            if time.monotonic() - self._looked_at >= POLL_INTERVAL_S:
-                seen = await run_in_threadpool(self._look)
-                self._looked_at = time.monotonic()
-                if seen != self._seen:
-                    self._seen = seen
-                    self.version += 1
-        return self.version
-
-    async def stream(self, request: Request, *, always: bool) -> AsyncIterator[bytes]:
-        """Lines of an event stream. `always`: the view changes by itself, such as that of consumers."""
-        self.streams += 1
-        try:
-            known, alive_at = await self.now(), time.monotonic()
-            yield b"retry: 3000\n\n"
-            while not await request.is_disconnected():
-                await asyncio.sleep(POLL_INTERVAL_S * (2 if always else 1))
-                version = await self.now()
-                if version != known or always:
-                    known = version
-                    yield b"event: changed\ndata: %d\n\n" % version
-                    alive_at = time.monotonic()
-                elif time.monotonic() - alive_at >= ALIVE_S:
-                    alive_at = time.monotonic()
-                    yield b": alive\n\n"
-        finally:
-            self.streams -= 1
+PAGE_TIMEOUT_S: Final = 4.0
+"""A page waits this long for what only the brokers have, such as the value of a record."""
+ACTION_TIMEOUT_S: Final = 15.0
 
 
 def export_lines(desk: Desk) -> Iterator[bytes]:
@@ -106,11 +61,11 @@ class DeskApplication:
         self._discovered_at = float("-inf")
         self._access = backend.access
         self._desk = backend.desk
-        self._screens = Screens(backend)
+        self._pulse = Pulse(self._read_kafka, backend.desk.cluster)
+        self._screens = Screens(backend, self._pulse)
         self._record = RecordScreen(backend, self._screens)
         self._storage = StorageScreen(backend, self._screens)
         self._changes = 0
-        self._pulse = Pulse(self._look)
         self.asgi = AccessGate(self._starlette(backend), self._access)
 
     def _starlette(self, backend: DeskBackend) -> Starlette:
@@ -151,7 +106,7 @@ class DeskApplication:
             *(Route(path, self._post(right, act), methods=["POST"]) for path, right, act in posts),
             *(Route(path, self._get(view), methods=["GET"]) for path, view in gets),
             Mount("/static", StaticFiles(directory=STATIC)),
-            Mount("/api/v1", routes=DeskApi(backend).routes()),
+            Mount("/api/v1", routes=DeskApi(backend, self._pulse).routes()),
         ]
         handlers: dict[Any, Any] = {
             Denied: self._denied,
@@ -161,8 +116,8 @@ class DeskApplication:
         }
         return Starlette(routes=routes, exception_handlers=handlers)
 
-    def _look(self) -> object:
-        """Read what is new in Kafka; returns the number of looks that have found something."""
+    def _read_kafka(self) -> object:
+        """Read what is new in Kafka; returns the number of readings that have found something."""
         if self._discover is not None and time.monotonic() - self._discovered_at >= DISCOVER_S:
             self._desk.read_topics(self._discover())
             self._discovered_at = time.monotonic()
@@ -176,7 +131,7 @@ class DeskApplication:
         async def endpoint(request: Request) -> Response:
             user = self._access.authorize(request, "read")
             await self._pulse.now()
-            return await run_in_threadpool(view, request, user)
+            return await run_in_threadpool(self._within, PAGE_TIMEOUT_S, view, request, user)
 
         return endpoint
 
@@ -185,9 +140,16 @@ class DeskApplication:
             self._access.authorize(request, "read")  # before the body is read
             form = await request.form(max_files=0, max_fields=20_000)
             user = self._access.authorize_change(request, right, str(form.get("csrf", "")))
-            return await run_in_threadpool(act, request, user, form)
+            if right != "control":  # a running consumer is controlled without the brokers
+                await self._pulse.now()
+                refuse_in_outage(self._pulse.outage)
+            return await run_in_threadpool(self._within, ACTION_TIMEOUT_S, act, request, user, form)
 
         return endpoint
+
+    def _within(self, timeout_s: float, call: Callable[..., Response], *arguments: Any) -> Response:
+        with self._desk.cluster.waiting_at_most(timeout_s):
+            return call(*arguments)
 
     def _export(self, _: Request, user: DeskUser) -> Response:
         lines = export_lines(self._desk.acting_as(user.name, "page"))

@@ -37,7 +37,10 @@ class RecordScreen:
         history = self._desk.case(request.query_params.get("id", ""))
         if history is None:
             return self._screens.problem(request, user, 404, GONE)
-        return self._render(request, user, history, self._desk.letter(history.case.letter))
+        try:
+            return self._render(request, user, history, self._desk.letter(history.case.letter))
+        except SourceError as error:
+            return self._render(request, user, history, None, problem=f"The letter cannot be read now. {error}")
 
     def reveal(self, request: Request, user: DeskUser, form: FormData) -> Response:
         """Values, after that was noted in the audit."""

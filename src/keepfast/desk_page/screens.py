@@ -15,7 +15,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from keepfast.core.errors import KeepfastError
+from keepfast.core.errors import KeepfastError, SourceError
 from keepfast.deadletters.checked import iso
 from keepfast.desk.audit import AuditEntry
 from keepfast.desk.case_filter import CaseFilter
@@ -31,6 +31,7 @@ from keepfast.desk_page.commands import Commands
 from keepfast.desk_page.filters import MARKS, address, filter_of, frozen_at
 from keepfast.desk_page.payloads import compare, frames_of
 from keepfast.desk_page.processes import Processes, ProcessView
+from keepfast.desk_page.pulse import Pulse
 from keepfast.desk_page.replays import PlanRequest, ReplayService
 from keepfast.desk_page.storage import Storage
 from keepfast.desk_page.tokens import DeskUser
@@ -112,8 +113,9 @@ def environment() -> Environment:
 class Screens:
     """Any thread may call it."""
 
-    def __init__(self, backend: DeskBackend) -> None:
+    def __init__(self, backend: DeskBackend, pulse: Pulse) -> None:
         self._backend = backend
+        self._pulse = pulse
         self._desk = backend.desk
         self._templates = environment()
         self.commands = Commands(backend.desk, backend.command_options)
@@ -145,6 +147,7 @@ class Screens:
             "missing": (),
             "can_archive": bool(self._backend.storage.place),
             "live": "",
+            "outage": self._pulse.outage,
         }
         body = self._templates.get_template(template).render(frame | values)
         return HTMLResponse(body, status)
@@ -212,7 +215,10 @@ class Screens:
         page = self._desk.cases(where, size=1)
         picks = sorted({0, page.total // 2, max(0, page.total - 1)})[:SAMPLES]
         cases = [one for at in picks for one in self._desk.cases(where, first=at, size=1).cases]
-        return [letter for one in cases if (letter := self._desk.letter(one.letter)) is not None]
+        try:
+            return [letter for one in cases if (letter := self._desk.letter(one.letter)) is not None]
+        except SourceError:
+            return []
 
     def _list(self, where: CaseFilter, request: Request) -> dict[str, Any]:
         first = _number(request.query_params.get("first")) or 0
@@ -329,13 +335,18 @@ class Screens:
             "timeline.html",
             user=user,
             active="timeline",
-            days=timeline_of(
-                self._backend.processes.events(), self._desk.audit(200), request.query_params.get("q", "")
-            ),
+            days=timeline_of(self._backend.processes.events(), self._actions(), request.query_params.get("q", "")),
             processes=self._backend.processes.addresses(),
             command=self.commands.audit(),
             live="/live?always=1",
         )
+
+    def _actions(self) -> list[AuditEntry]:
+        """None while the brokers are silent: the events of processes are there without them."""
+        try:
+            return self._desk.audit(200)
+        except SourceError:
+            return []
 
     def audit(self, request: Request, user: DeskUser) -> Response:
         found = self._desk.audit(500)

@@ -11,6 +11,7 @@ from keepfast.core.errors import ConfigError, SourceError
 from keepfast.desk.archives import archive
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import CaseState, Summary
+from keepfast.desk.cluster import SILENT_CODES
 from keepfast.desk.desk import PURGED, Desk
 
 CLOSED: Final = (*PURGED, CaseState.DISCARDED, CaseState.PERMANENTLY_FAILED)
@@ -43,7 +44,9 @@ class Storage:
         try:
             spans = self._desk.cluster.spans(name)
             counts = [self._desk.purgeable_letters(name, states) for states in (PURGED, CLOSED)]
-        except SourceError:
+        except SourceError as error:
+            if error.code in SILENT_CODES:
+                raise
             return None
         letters = sum(high - low for low, high in spans.values())
         return StoredTopic(name, letters, counts[0], counts[1], self._desk.summary(CaseFilter(dlqs=frozenset({name}))))
