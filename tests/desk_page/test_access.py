@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from keepfast.desk_page.access import (
     Denied,
     RateLimiter,
     RequestRate,
+    client_address,
     host_name,
     plain_refusal,
 )
@@ -121,7 +123,7 @@ def test_each_role_has_its_rights_and_no_others(bench: Bench, role: Role, right:
 
 def test_roles_are_ordered_and_only_admins_reveal_and_control() -> None:
     assert RIGHTS["viewer"] < RIGHTS["replayer"] < RIGHTS["admin"]
-    assert RIGHTS["admin"] - RIGHTS["replayer"] == {"reveal", "try", "archive", "purge", "control"}
+    assert RIGHTS["admin"] - RIGHTS["replayer"] == {"reveal", "try", "archive", "purge", "export", "control"}
     assert RIGHTS["viewer"] == {"read"}
 
 
@@ -195,16 +197,65 @@ def test_a_token_of_the_process_alone_needs_no_file() -> None:
     assert tokens.identity("x" * 10_000) is None
 
 
-def test_guessing_tokens_is_slowed_down_also_for_the_right_one(tmp_path: Path) -> None:
+def guess(bench: Bench, **headers: str) -> int:
+    """Send a wrong token; returns the status."""
+    given = {"authorization": "Bearer guess"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    return bench.client.get("/api/v1/read", headers=given).status_code
+
+
+def test_guessing_tokens_is_slowed_down_and_never_the_right_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path, logins=RequestRate(burst=3, per_minute=6))
-    for _ in range(3):
-        assert bench.client.get("/api/v1/read", headers={"authorization": "Bearer guess"}).status_code == 401
-    refused = bench.client.get("/api/v1/read", headers={"authorization": f"Bearer {bench.token['admin']}"})
-    assert refused.status_code == 429
-    assert refused.headers["retry-after"] == "10"
-    assert bench.log_in() == 429
-    bench.now += 10
+    assert [guess(bench) for _ in range(5)] == [401, 401, 401, 429, 429]
+    assert bench.client.post("/login", headers={"x-token": "guess", "origin": BASE}).status_code == 429
+    right = bench.client.get("/api/v1/read", headers={"authorization": f"Bearer {bench.token['viewer']}"})
+    assert right.status_code == 200, "behind a proxy the one who guesses has the same address"
     assert bench.log_in() == 204
+    bench.now += 10
+    assert guess(bench) == 401
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "address"),
+    [
+        ((), "6.6.6.6", "testclient"),
+        (("127.0.0.1",), "6.6.6.6", "6.6.6.6"),
+        (("127.0.0.1",), "1.1.1.1, 6.6.6.6", "6.6.6.6"),
+        (("127.0.0.1", "6.6.0.0/16"), "1.1.1.1, 6.6.6.6", "1.1.1.1"),
+        (("127.0.0.1", "6.6.0.0/16"), "6.6.6.6", "6.6.6.6"),
+        (("127.0.0.1",), "", "127.0.0.1"),
+        (("127.0.0.1",), "<nonsense>", "<nonsense>"),
+        (("127.0.0.0/8",), "::ffff:127.0.0.9", "::ffff:127.0.0.9"),
+        (("10.0.0.0/8",), "6.6.6.6", "127.0.0.1"),
+    ],
+)
+def test_a_named_proxy_says_whose_request_it_is(proxies: tuple[str, ...], forwarded: str, address: str) -> None:
+    peer = "testclient" if not proxies else "127.0.0.1"
+    headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
+    request = Request({"type": "http", "client": (peer, 1), "headers": headers})
+    assert client_address(request, tuple(ip_network(one) for one in proxies)) == address
+
+
+def test_behind_a_named_proxy_each_stranger_has_limits_of_his_own(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, proxies=(ip_network("127.0.0.1"),), logins=RequestRate(burst=1, per_minute=6))
+    bench.client = TestClient(bench.client.app, base_url=BASE, client=("127.0.0.1", 1))
+    assert [guess(bench, x_forwarded_for="6.6.6.6") for _ in range(2)] == [401, 429]
+    assert guess(bench, x_forwarded_for="7.7.7.7") == 401
+
+
+def test_strangers_never_use_up_the_reads_of_users(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, reads=RequestRate(burst=10, per_minute=60))
+    statuses = [bench.client.get("/").status_code for _ in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    bearer = {"authorization": f"Bearer {bench.token['viewer']}"}
+    assert bench.client.get("/api/v1/read", headers=bearer).status_code == 200
+    assert bench.log_in() == 204
+    assert bench.client.get("/").status_code == 200
+
+
+def test_files_of_the_page_do_not_count_as_reads(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, reads=RequestRate(burst=2, per_minute=60))
+    assert {bench.client.get("/static/desk.css").status_code for _ in range(20)} == {404}, "the bench has none"
+    assert bench.client.get("/").status_code == 401
 
 
 def test_reads_and_writes_have_rates(tmp_path: Path) -> None:
@@ -212,7 +263,7 @@ def test_reads_and_writes_have_rates(tmp_path: Path) -> None:
     bearer = {"authorization": f"Bearer {bench.token['admin']}"}
     codes = [bench.client.post("/api/v1/do/mark", headers=bearer).status_code for _ in range(12)]
     assert codes == [204] * 2 + [429] * 10
-    assert bench.client.get("/").status_code == 429
+    assert bench.client.get("/api/v1/read", headers=bearer).status_code == 429
     bench.now += 5
     assert bench.client.get("/").status_code == 401
 

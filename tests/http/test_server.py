@@ -68,7 +68,13 @@ def test_an_app_that_waits_for_its_brokers_answers_already(server: Server) -> No
         ("10.0.0.7", HERE, 403),
         ("10.0.0.7", {}, 403),
         ("127.0.0.1", {"host": "evil.example"}, 403),
-        ("127.0.0.1", {**HERE, "x-forwarded-for": "10.0.0.7"}, 403),
+        *(
+            ("127.0.0.1", {**HERE, name: "10.0.0.7"}, 403)
+            for name in (
+                *("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"),
+                *("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-envoy-external-address"),
+            )
+        ),
         ("nonsense", HERE, 403),
     ],
 )

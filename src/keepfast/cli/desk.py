@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from keepfast.core.records import RecordPlace
     from keepfast.desk.letters import ValueReader
     from keepfast.desk.trials import TrialReport, Trier
+    from keepfast.desk_page.access import Network
     from keepfast.desk_page.server import DeskServer
     from keepfast.kafka.config import Connection
     from keepfast.settings import Settings
@@ -33,6 +35,23 @@ TRY_TIMEOUT_S = 90.0
 """For a handler that is tried from the page: its own time, and that of the start."""
 SUFFIXES = (".dlq", ".dlt", "-dlq", "-dlt", "_dlq", "_dlt")
 ROLES = ("viewer", "replayer", "admin")
+OPEN_WARNING = (
+    "Warning: the desk answers on {host} without TLS, so tokens and what records contain can be read on the way. Put a"
+    " proxy with TLS in front of it and start it with --https, or leave out --host."
+)
+
+
+class NetworkType(click.ParamType):  # type: ignore[type-arg]
+    """An IP address, or a network such as 10.0.0.0/8."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
+        try:
+            return ip_network(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is no IP address or network: {error}.", param, ctx)
+
 
 tokens_option = click.option(
     "--tokens",
@@ -48,6 +67,14 @@ tokens_option = click.option(
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free port.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A host name that browsers may use.")
 @click.option("--https", is_flag=True, help="It is served through a proxy with TLS: cookies are Secure.")
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    type=NetworkType(),
+    help="Address or network of that proxy: its X-Forwarded-For is believed.",
+)
 @click.option("--process", "urls", multiple=True, metavar="URL", help="Health server of a running app.")
 @click.option("--archive", metavar="URL", default="", help="A folder or fsspec URL that admins may archive letters to.")
 @click.option(
@@ -81,6 +108,8 @@ def desk(ctx: click.Context, /, *, target: str | None, brokers: str | None, debu
         try:
             server.bind()
             click.echo(f"The desk: {server.url}", err=True)
+            if not server.is_local and not options["https"]:
+                click.echo(OPEN_WARNING.format(host=clean_text(options["host"])), err=True)
             server.serve()
         finally:
             close()
@@ -98,6 +127,7 @@ def desk_server(
     port: int = PORT,
     hosts: Sequence[str] = (),
     https: bool = False,
+    proxies: Sequence[Network] = (),
     archive: str = "",
     transforms: Sequence[str] = (),
     trier: Trier | None = None,
@@ -137,6 +167,7 @@ def desk_server(
             hosts=tuple(hosts),
             tokens=tokens or default_path(),
             https=https,
+            proxies=tuple(proxies),
             archive=archive,
             transforms={name: load_transform(name) for name in transforms},
             trier=trier,

@@ -10,9 +10,10 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from keepfast.desk_page.tokens import RIGHTS, DeskUser, Right, Tokens, digest
 
+Network = IPv4Network | IPv6Network
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -28,6 +30,9 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE: Final = "keepfast_desk"
 API: Final = "/api/"
+UNLIMITED: Final = ("/static/", "/login")
+"""Paths that do not count as reads: files that a browser caches, and logins, which have a limit of their own."""
+MAX_ADDRESS: Final = 60
 SESSION_S: Final = 12 * 3600.0
 MAX_SESSIONS: Final = 1_000
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024
@@ -71,14 +76,17 @@ class RequestRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """`hosts`: names that the Host header may have. `https`: served through a proxy with TLS, so cookies are Secure."""
+    """`hosts`: names that the Host header may have. `https`: served through a proxy with TLS, so cookies are Secure.
+    `proxies`: networks of the proxies whose X-Forwarded-For is believed.
+    """
 
     hosts: frozenset[str] = LOOPBACK_NAMES
     https: bool = False
+    proxies: tuple[Network, ...] = ()
     reads: RequestRate = RequestRate(burst=240, per_minute=1_200)
     writes: RequestRate = RequestRate(burst=30, per_minute=60)
     logins: RequestRate = RequestRate(burst=5, per_minute=6)
-    """Failed ones, of one address."""
+    """Those with a wrong token, of one address."""
     reveals: RequestRate = RequestRate(burst=20, per_minute=30)
 
 
@@ -94,18 +102,10 @@ class RateLimiter:
 
     def take(self, key: str) -> float:
         """0 if it may pass; else the seconds to wait."""
-        wait_s = self.wait_s(key)
-        if wait_s == 0:
-            level, at = self._buckets[key]
-            self._buckets[key] = level - 1, at
-        return wait_s
-
-    def wait_s(self, key: str) -> float:
-        """As `take`, without using it up."""
         now, per_s = self._clock(), self._rate.per_minute / 60
         level, at = self._buckets.pop(key, (float(self._rate.burst), now))
         level = min(float(self._rate.burst), level + (now - at) * per_s)
-        self._buckets[key] = level, now
+        self._buckets[key] = level - (level >= 1), now
         if len(self._buckets) > self.MAX_KEYS:
             self._buckets.popitem(last=False)
         return 0.0 if level >= 1 else (1 - level) / per_s
@@ -175,31 +175,42 @@ class Access:
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
             raise Denied(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request may have at most {MAX_BODY_BYTES} bytes.")
-        _limit(self._reads, address(request))
+        if not request.url.path.startswith(UNLIMITED):
+            self._limit_reads(request)
+
+    def _limit_reads(self, request: Request) -> None:
+        """Count a request for its user, or else for its address: strangers never use up what users have."""
+        try:
+            key = f"user {self.identify(request, count=False).name}"
+        except Denied:
+            key = f"address {client_address(request, self.policy.proxies)}"
+        _limit(self._reads, key)
 
     # -- who
 
-    def identify(self, request: Request) -> DeskUser:
-        """By cookie for the page, by Bearer token for the API. Raises Denied."""
+    def identify(self, request: Request, *, count: bool = True) -> DeskUser:
+        """By cookie for the page, by Bearer token for the API. Raises Denied. `count`: a wrong token counts as such."""
         if request.url.path.startswith(API):
-            return self._bearer(request)
+            return self._bearer(request, count=count)
         found = self.sessions.find(request.cookies.get(COOKIE, ""))
         if found is None:
             raise Denied(HTTPStatus.UNAUTHORIZED, "Log in first.")
         return found[1]
 
-    def _bearer(self, request: Request) -> DeskUser:
+    def _bearer(self, request: Request, *, count: bool) -> DeskUser:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Denied(HTTPStatus.UNAUTHORIZED, "Send a token of the desk: `Authorization: Bearer …`.")
-        return self._identity(request, token.strip())
+        return self._identity(request, token.strip(), count=count)
 
-    def _identity(self, request: Request, token: str) -> DeskUser:
-        """Raises Denied; an address that fails too often waits, whatever it sends."""
-        _limit(self._logins, address(request), take=False)
+    def _identity(self, request: Request, token: str, *, count: bool = True) -> DeskUser:
+        """Raises Denied. A valid token is never made to wait: guessing 32 random bytes does not succeed, and behind a
+        proxy that is not named, strangers have the address of everybody.
+        """
         identity = self.tokens.identity(token)
         if identity is None:
-            self._logins.take(address(request))
+            if count:
+                _limit(self._logins, client_address(request, self.policy.proxies))
             raise Denied(HTTPStatus.UNAUTHORIZED, "The token is not valid.")
         return identity
 
@@ -247,8 +258,8 @@ class Access:
             raise Denied(HTTPStatus.FORBIDDEN, "The request does not come from a page of this desk.")
 
 
-def _limit(limiter: RateLimiter, key: str, *, take: bool = True) -> None:
-    wait_s = limiter.take(key) if take else limiter.wait_s(key)
+def _limit(limiter: RateLimiter, key: str) -> None:
+    wait_s = limiter.take(key)
     if wait_s:
         text = f"Too many requests; try again in {max(1, round(wait_s))} s."
         raise Denied(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_s=wait_s)
@@ -258,8 +269,23 @@ def _lowest(right: Right) -> str:
     return next(role for role, rights in RIGHTS.items() if right in rights)
 
 
-def address(request: Request) -> str:
-    return request.client.host if request.client else ""
+def client_address(request: Request, proxies: Sequence[Network]) -> str:
+    """The address of the client. Where the peer is a named proxy: the last one in X-Forwarded-For that is none."""
+    address = request.client.host if request.client else ""
+    for hop in reversed(",".join(request.headers.getlist("x-forwarded-for")).split(",")):
+        if not _is_within(address, proxies) or not hop.strip():
+            break
+        address = hop.strip()[:MAX_ADDRESS]
+    return address
+
+
+def _is_within(address: str, networks: Sequence[Network]) -> bool:
+    try:
+        known = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    known = getattr(known, "ipv4_mapped", None) or known
+    return any(known in network for network in networks)
 
 
 def host_name(host: str) -> str:

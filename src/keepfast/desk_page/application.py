@@ -83,7 +83,6 @@ class DeskApplication:
             ("/timeline", screens.timeline),
             ("/audit", screens.audit),
             ("/storage", self._storage.show),
-            ("/discarded.jsonl", self._export),
         ]
         posts: list[tuple[str, Right, Act]] = [
             ("/mark", "mark", screens.mark),
@@ -105,6 +104,7 @@ class DeskApplication:
             Route("/live", self._live, methods=["GET"]),
             *(Route(path, self._post(right, act), methods=["POST"]) for path, right, act in posts),
             *(Route(path, self._get(view), methods=["GET"]) for path, view in gets),
+            Route("/discarded.jsonl", self._get(self._export, "export"), methods=["GET"]),
             Mount("/static", StaticFiles(directory=STATIC)),
             Mount("/api/v1", routes=DeskApi(backend, self._pulse).routes()),
         ]
@@ -127,9 +127,9 @@ class DeskApplication:
 
     # -- pages
 
-    def _get(self, view: View) -> Callable[[Request], Any]:
+    def _get(self, view: View, right: Right = "read") -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
-            user = self._access.authorize(request, "read")
+            user = self._access.authorize(request, right)
             await self._pulse.now()
             return await run_in_threadpool(self._within, PAGE_TIMEOUT_S, view, request, user)
 

@@ -20,8 +20,9 @@ from keepfast.desk.desk import Desk, DeskOptions
 from keepfast.desk.letters import ValueReader
 from keepfast.desk.run import Transform
 from keepfast.desk.trials import Trier
-from keepfast.desk_page.access import LOOPBACK_NAMES, Access, AccessPolicy
+from keepfast.desk_page.access import LOOPBACK_NAMES, Access, AccessPolicy, Network
 from keepfast.desk_page.application import DeskApplication
+from keepfast.desk_page.connections import DeskConnection
 from keepfast.desk_page.processes import Processes
 from keepfast.desk_page.runs import DeskReplays
 from keepfast.desk_page.screens import DeskBackend
@@ -35,10 +36,10 @@ START_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeskServerOptions:
-    """`hosts`: further names that browsers may use. `tokens`: None: a token for this process alone. `archive`: where
-    archives are written to. `transforms`: by name, those that replays may use. `trier`: tries today's handler.
-    `command_options`: with these, the commands that the page shows reach the same cluster.
-    `reader`: reads values by their registered schema.
+    """`hosts`: further names that browsers may use. `proxies`: those whose X-Forwarded-For is believed.
+    `tokens`: None: a token for this process alone. `archive`: where archives are written to. `transforms`: by name,
+    those that replays may use. `trier`: tries today's handler. `command_options`: with these, the commands that the
+    page shows reach the same cluster. `reader`: reads values by their registered schema.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +47,7 @@ class DeskServerOptions:
     hosts: tuple[str, ...] = ()
     tokens: Path | None = None
     https: bool = False
+    proxies: tuple[Network, ...] = ()
     archive: str = ""
     transforms: Mapping[str, Transform] = field(default_factory=dict)
     trier: Trier | None = None
@@ -84,7 +86,9 @@ class DeskServer:
             session=(_user(), self._session) if self._session is not None else None,
         )
         hosts = LOOPBACK_NAMES | {options.host.lower()} | {one.lower() for one in options.hosts}
-        access = Access(tokens, AccessPolicy(hosts=hosts - {"0.0.0.0", "::"}, https=options.https))
+        access = Access(
+            tokens, AccessPolicy(hosts=hosts - {"0.0.0.0", "::"}, https=options.https, proxies=options.proxies)
+        )
         self._replays = DeskReplays(desk, options.transforms)
         storage = Storage(desk, options.archive)
         backend = DeskBackend(
@@ -95,6 +99,11 @@ class DeskServer:
         self._port = options.port
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it answers on this host only."""
+        return self._options.is_local
 
     @property
     def token(self) -> str:
@@ -161,6 +170,7 @@ class DeskServer:
     def _config(self) -> uvicorn.Config:
         return uvicorn.Config(
             self.application.asgi,
+            http=DeskConnection,
             log_level="warning",
             access_log=False,
             server_header=False,

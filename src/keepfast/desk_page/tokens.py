@@ -19,11 +19,11 @@ import msgspec
 from keepfast.core.errors import ConfigError
 
 Role = Literal["viewer", "replayer", "admin"]
-Right = Literal["read", "replay", "mark", "note", "reveal", "try", "archive", "purge", "control"]
+Right = Literal["read", "replay", "mark", "note", "reveal", "try", "archive", "purge", "export", "control"]
 
 _VIEWER: Final = frozenset[Right]({"read"})
 _REPLAYER: Final = _VIEWER | frozenset[Right]({"replay", "mark", "note"})
-_ADMIN: Final = _REPLAYER | frozenset[Right]({"reveal", "try", "archive", "purge", "control"})
+_ADMIN: Final = _REPLAYER | frozenset[Right]({"reveal", "try", "archive", "purge", "export", "control"})
 RIGHTS: Final[dict[Role, frozenset[Right]]] = {"viewer": _VIEWER, "replayer": _REPLAYER, "admin": _ADMIN}
 
 PREFIX: Final = "kfd_"

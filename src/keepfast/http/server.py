@@ -37,6 +37,9 @@ MAX_REQUESTS, MAX_PROBES = 16, 4
 """Concurrent requests, and probes beside them."""
 PROBE_PATH = "/health"
 MAX_BODY_BYTES = 64 * 1024
+PROXY_HEADERS = frozenset({"via", "forwarded", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip"})
+PROXY_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "x-appengine-", "cf-")
+"""Headers that proxies add, whatever the client sends."""
 UNIX = "unix:"
 """Prefix of a path, in place of a host: a Unix socket."""
 
@@ -55,8 +58,8 @@ class HttpRequest:
 
     @property
     def is_local(self) -> bool:
-        """Whether it comes from this host, and not through a proxy."""
-        if "x-forwarded-for" in self.headers or "forwarded" in self.headers:
+        """Whether it comes from this host, without any sign of a proxy."""
+        if any(name in PROXY_HEADERS or name.startswith(PROXY_PREFIXES) for name in self.headers):
             return False
         if not self.peer:
             return True
