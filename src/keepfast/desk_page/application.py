@@ -143,7 +143,10 @@ class DeskApplication:
             if right != "control":  # a running consumer is controlled without the brokers
                 await self._pulse.now()
                 refuse_in_outage(self._pulse.outage)
-            return await run_in_threadpool(self._within, ACTION_TIMEOUT_S, act, request, user, form)
+            try:
+                return await run_in_threadpool(self._within, ACTION_TIMEOUT_S, act, request, user, form)
+            finally:
+                self._pulse.expire()
 
         return endpoint
 

@@ -57,7 +57,7 @@ class Pulse:
         self._cluster = cluster
         self._reading: asyncio.Task[None] | None = None
         self._seen: object = None
-        self._began = self._ended = float("-inf")
+        self._began = self._ended = self._acted_at = float("-inf")
         self._began_ms = 0
         self._failures = 0
         self.outage: Outage | None = None
@@ -66,9 +66,7 @@ class Pulse:
 
     async def now(self) -> int:
         """The number of the last change; reads first if the last reading is old."""
-        if self._reading is None and time.monotonic() - self._ended >= POLL_INTERVAL_S:
-            self._began, self._began_ms = time.monotonic(), round(time.time() * 1000)
-            self._reading = asyncio.create_task(self._run())
+        self._begin_if_due()
         asked_at = time.monotonic()
         while (reading := self._reading) is not None:
             left_s = (
@@ -79,10 +77,21 @@ class Pulse:
             if left_s <= 0:
                 break
             await asyncio.wait({reading}, timeout=left_s)
+            self._begin_if_due()
         if self._reading is not None and self.outage is None and self._cluster.unanswered_s() >= PATIENCE_S:
             self._cluster.note_silence()
             self._set_outage(Outage(self._began_ms))
         return self.version
+
+    def expire(self) -> None:
+        """The next page must show what was done just now."""
+        self._acted_at = time.monotonic()
+
+    def _begin_if_due(self) -> None:
+        now = time.monotonic()
+        if self._reading is None and (now - self._ended >= POLL_INTERVAL_S or self._began < self._acted_at):
+            self._began, self._began_ms = now, round(time.time() * 1000)
+            self._reading = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         try:
