@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from keepfast.desk.letters import ValueReader
     from keepfast.desk.trials import TrialReport, Trier
     from keepfast.desk_page.access import Network
+    from keepfast.desk_page.processes import Processes
     from keepfast.desk_page.server import DeskServer
     from keepfast.kafka.config import Connection
     from keepfast.settings import Settings
@@ -137,7 +138,6 @@ def desk_server(
     require_extra()
     from keepfast.cli.dlq_replay import load_transform
     from keepfast.desk.desk import Desk, DeskOptions, default_index_dir
-    from keepfast.desk_page.processes import Processes
     from keepfast.desk_page.server import DeskServer, DeskServerOptions
     from keepfast.desk_page.tokens import default_path
 
@@ -157,10 +157,9 @@ def desk_server(
     made = Desk(connection, options, spool=spool_of(settings) if settings.consumers else None)
     clients = ExitStack()
     clients.callback(made.close)
-    token = settings.control.token
     server = DeskServer(
         made,
-        Processes(tuple(urls) or _own_process(settings), token.reveal() if token else ""),
+        _processes(settings, urls),
         DeskServerOptions(
             host=host,
             port=port,
@@ -177,6 +176,14 @@ def desk_server(
         discover=None if named else lambda: letter_topics(made.cluster.names()),
     )
     return server, clients.close
+
+
+def _processes(settings: Settings, urls: Sequence[str]) -> Processes:
+    """Those of --process, or else the app's own."""
+    from keepfast.desk_page.processes import Processes
+
+    token = settings.control.token
+    return Processes(tuple(urls) or _own_process(settings), token.reveal() if token else "")
 
 
 def _reader_of(settings: Settings, clients: ExitStack) -> ValueReader | None:
