@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from keepfast.desk_page import connections
+from keepfast.desk_page import server as desk_server
 from tests.desk_page.conftest import ServedDesk, serving
 from tests.support.waiting import wait_until
 
@@ -50,7 +50,7 @@ def test_520_connections_with_half_a_header_keep_nobody_out(served: ServedDesk) 
         slow = [connected(served, HALF, opened) for _ in range(520)]
         assert httpx.get(f"{served.address}/login", timeout=60).status_code == 200
         # Each new one takes the place of one of the oldest.
-        wait_until(lambda: len(open_of(slow)) <= connections.MAX_CONNECTIONS, "the oldest are closed")
+        wait_until(lambda: len(open_of(slow)) <= desk_server.MAX_CONNECTIONS, "the oldest are closed")
         assert set(slow[-300:]) <= set(open_of(slow))
 
 
@@ -70,7 +70,7 @@ def open_of(slow: list[socket.socket]) -> list[socket.socket]:
 def test_a_request_that_does_not_arrive_is_closed(
     served: ServedDesk, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(desk_server, "REQUEST_TIMEOUT_S", 0.5)
     with ExitStack() as opened:
         slow = connected(served, sent, opened)
         sends = bool(sent)
@@ -89,7 +89,7 @@ def test_a_request_that_does_not_arrive_is_closed(
 
 
 def test_a_slow_response_and_an_open_stream_are_not_cut(served: ServedDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(desk_server, "REQUEST_TIMEOUT_S", 0.3)
     page = served.page("viewer")
     with page.stream("GET", "/live?always=1") as stream:
         began = time.monotonic()

@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 SILENT = "The brokers have been silent since"
 COUNT = 40
 AT_ONCE_S = 1.0
-FIRST_S = pulse.PATIENCE_S + AT_ONCE_S
+FIRST_S = pulse.SILENCE_TIMEOUT_S + AT_ONCE_S
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ log = get_logger("keepfast.desk_page")
 
 POLL_INTERVAL_S: Final = 1.0
 """How often Kafka is asked for what is new while a page is open."""
-PATIENCE_S: Final = 2.0
+SILENCE_TIMEOUT_S: Final = 2.0
 """A page waits this long for an answer of the brokers before it shows what the index has."""
-OUTAGE_PATIENCE_S: Final = 0.3
+OUTAGE_TIMEOUT_S: Final = 0.3
 """The same during an outage: long enough for brokers that answer again."""
 PROBE_S: Final = 3.0
 RENEW_AFTER: Final = 3
@@ -70,15 +70,15 @@ class Pulse:
         asked_at = time.monotonic()
         while (reading := self._reading) is not None:
             left_s = (
-                asked_at + OUTAGE_PATIENCE_S
+                asked_at + OUTAGE_TIMEOUT_S
                 if self.outage is not None
-                else max(self._began, self._cluster.answered_at) + PATIENCE_S
+                else max(self._began, self._cluster.answered_at) + SILENCE_TIMEOUT_S
             ) - time.monotonic()
             if left_s <= 0:
                 break
             await asyncio.wait({reading}, timeout=left_s)
             self._begin_if_due()
-        if self._reading is not None and self.outage is None and self._cluster.unanswered_s() >= PATIENCE_S:
+        if self._reading is not None and self.outage is None and self._cluster.unanswered_s() >= SILENCE_TIMEOUT_S:
             self._cluster.note_silence()
             self._set_outage(Outage(self._began_ms))
         return self.version

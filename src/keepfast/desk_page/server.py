@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import socket
 import threading
@@ -11,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.desk.desk import Desk, DeskOptions
@@ -22,7 +24,6 @@ from keepfast.desk.run import Transform
 from keepfast.desk.trials import Trier
 from keepfast.desk_page.access import LOOPBACK_NAMES, Access, AccessPolicy, Network
 from keepfast.desk_page.application import DeskApplication
-from keepfast.desk_page.connections import DeskConnection
 from keepfast.desk_page.processes import Processes
 from keepfast.desk_page.runs import DeskReplays
 from keepfast.desk_page.screens import DeskBackend
@@ -32,6 +33,12 @@ from keepfast.kafka.config import Connection
 
 DEFAULT_PORT: Final = 8484
 START_S: Final = 15.0
+REQUEST_TIMEOUT_S: Final = 15.0
+"""For a complete request to arrive, from the connection or the last response on, however slowly it is sent; and for a
+response to be read after it was written.
+"""
+MAX_CONNECTIONS: Final = 400
+"""Above this, the oldest connection without a complete request is closed for a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +187,59 @@ class DeskServer:
             lifespan="off",
             limit_concurrency=500,
         )
+
+
+class DeskConnection(H11Protocol):
+    """A connection: uvicorn's, with a deadline for requests. One event loop."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def _is_arriving(self) -> bool:
+        """Whether no request is complete that has no response yet."""
+        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+        open_ones = [one for one in self.connections if isinstance(one, DeskConnection)]
+        arriving = [one for one in open_ones if one._is_arriving and one is not self]  # noqa: SLF001 - its own class
+        if len(open_ones) > MAX_CONNECTIONS and arriving:
+            oldest = min(arriving, key=lambda one: one._deadline.when() if one._deadline else 0.0)  # noqa: SLF001
+            self.connections.discard(oldest)  # at once: uvicorn counts them
+            oldest.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Start the deadline if there is none, or end it if the request is complete."""
+        if not self._is_arriving:
+            self._stop_watching()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.transport.abort)
+
+    def _stop_watching(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 @contextmanager
