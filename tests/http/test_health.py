@@ -86,6 +86,7 @@ def seen(state: ConsumerState = WELL, **more: Any) -> HealthFacts:
         ({"turn_age_s": 29.0}, None, "ok", LIVE_READY),
         ({"turn_age_s": 300.0, "phase": "draining"}, None, "ok", LIVE_READY),
         ({"max_abandoned_reached": True, "overdue": 1, "abandoned": 8}, "handlers_stuck", "failing", DEAD),
+        ({"producer_hangs": "no answer"}, "producer_hangs", "failing", DEAD),
         ({"blocked": True}, "event_loop_blocked", "failing", DEAD),
     ],
 )

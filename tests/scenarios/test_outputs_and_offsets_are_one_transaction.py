@@ -12,10 +12,12 @@ import pytest
 
 from keepfast import BatchContext, BatchPolicy, Context, Reject, RetryPolicy, RetryTopics
 from keepfast.core.exit_codes import EXIT_DEADLINE
+from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from keepfast.testing.topics import TopicAdmin
+from keepfast.testing.topics import ExistingBroker, TopicAdmin
 from tests.scenarios.outputs import committed_values
 from tests.support.broker_client import Client, NewRecord, numbered
+from tests.support.broker_proxy import ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, BrokerProxy
 from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
@@ -110,3 +112,23 @@ def test_an_output_that_is_refused_holds_its_partition_and_no_other(kafka: Topic
         client.produce(source, [NewRecord(b"more", partition=1)])
         wait_until(lambda: b"more" in committed_values(kafka, out), "and on")
     assert client.committed("scenario.work", source, 0)[0] in (None, 0)
+
+
+def test_a_drain_whose_transaction_is_not_answered_says_so_in_its_exit_code(
+    kafka: KafkaBroker, topic: TopicFactory
+) -> None:
+    """All records are committed; what is left to commit is that the process ends."""
+    source, out = topic(partitions=1), topic(partitions=1)
+    client = Client(kafka)
+    with BrokerProxy(kafka.bootstrap) as proxy:
+        app = app_for(ExistingBroker(proxy.bootstrap), shutdown_s=2.0)
+
+        @app.consumer(source, name="work", **ONCE)
+        def work(value: bytes, ctx: Context) -> None:
+            ctx.send(out, value)
+
+        client.produce(source, numbered(5))
+        with RunningApp(app, code=EXIT_DEADLINE):
+            wait_until(lambda: client.committed("scenario.work", source, 0)[0] == 5, "all is committed")
+            proxy.lose_reply(ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, count=100)
+    assert committed_values(kafka, out) == numbered(5)

@@ -125,6 +125,8 @@ class RunningApp:
         assert self._assembled is not None
         try:
             self.code = self._assembled.run()
+        except DeadlinePassed as passed:
+            (self.code,) = passed.args
         except BaseException as error:  # noqa: BLE001 - the thread's edge
             self._failure = error
 

@@ -60,6 +60,9 @@ class CommitOutcome:
 NO_ANSWER: Final = "NO_ANSWER"
 """The code of the error that says that a broker does not answer. It is repeated as long as that is so."""
 
+PRODUCER_HANGS: Final = "PRODUCER_HANGS"
+"""The code of the error that says that a call of the transactions' producer does not return."""
+
 NO_ANSWER_EVERY_S: Final = 5.0
 """How often, unless the user's properties of the client say otherwise."""
 

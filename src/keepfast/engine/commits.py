@@ -301,10 +301,13 @@ class Committer:
 
     def is_owed(self, partition: Partition) -> bool:
         """Whether something finished in this partition is not known to be stored. A commit that would only say more
-        about the process, for the crash guard, owes nothing.
+        about the process, for the crash guard, owes nothing; an unanswered transaction does, whatever it says: the next
+        owner of the partition waits for its end.
         """
         if not self.has_pending(partition):
             return False
+        if self._exactly_once and partition.place in self._sent:
+            return True
         offset, stored = partition.committed
         same = bool(stored) and decode(stored, offset=offset) == partition.ledger.completion()
         return not same or bool(partition.outputs)

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Final
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import NO_ANSWER, NO_ANSWER_EVERY_S
+from keepfast.core.ports import NO_ANSWER, NO_ANSWER_EVERY_S, PRODUCER_HANGS
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.control import OPERATOR
@@ -84,6 +84,7 @@ class LoopStatus:
         self._away_at = float("-inf")
         self._reached = 0
         self._silent = False
+        self._hangs = ""  # the producer of its transactions, until partitions are assigned again
         self._ask_ends_at = float("-inf")
         self._answered_ends: Mapping[TopicPartition, int] = {}
         self._began = self._reminded_at = self.turned_at = self._clock.monotonic()
@@ -122,10 +123,14 @@ class LoopStatus:
         """Partitions came or went; lost: and the membership with them."""
         self.rebalances[what] += 1
         self.member, self.lost = what != LOST, what == LOST
+        if what == ASSIGNED:
+            self._hangs = ""
 
     def client_error(self, error: SourceError, now: float) -> None:
         """The client reported an error."""
-        if error.fault is Fault.RETRY:
+        if error.code == PRODUCER_HANGS:
+            self._hangs = str(error)
+        elif error.fault is Fault.RETRY:
             self._brokers, self._away_at, self._reached = str(error), now, self._heard_from_brokers()
             self._silent = error.code == NO_ANSWER
 
@@ -151,6 +156,7 @@ class LoopStatus:
             why=(ending.reason if ending else parts.holds.halted) or "",
             member=self.member or (plan.lock_s is not None and self._phase() == "running"),
             lost=self.lost,
+            producer_hangs=self._hangs,
             partitions=partitions,
             missing_topics=tuple(sorted(parts.identities.missing)),
             unpositioned=len(parts.assignment.unpositioned),

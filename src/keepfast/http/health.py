@@ -159,6 +159,8 @@ def _loop(state: ConsumerState) -> Iterator[Reason]:
 
 
 def _group(state: ConsumerState) -> Iterator[Reason]:
+    if state.producer_hangs:
+        yield _failing("producer_hangs", state.producer_hangs, fails_live=True)
     if state.lost:
         yield _failing("group_lost", "It lost its partitions and has not rejoined its group yet.")
     elif state.phase == "starting":

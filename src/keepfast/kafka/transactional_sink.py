@@ -9,7 +9,9 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keepfast.core.errors import Fault, SinkError
+from keepfast.core.ports import PRODUCER_HANGS
 from keepfast.core.records import Outgoing, Receipt
+from keepfast.kafka.call_thread import CallThread, Hangs
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.config import Connection, Producing, Properties, sink_properties
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, sink_error
@@ -17,6 +19,8 @@ from keepfast.kafka.producer_worker import produce
 from keepfast.kafka.sink import receipt
 
 REQUEST_TIMEOUT_S: Final = 30.0
+GIVE_UP_S: Final = REQUEST_TIMEOUT_S + 15.0
+"""When a call counts as one that hangs, as some do whatever their timeout (librdkafka #5456, #5511)."""
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """How long a transaction of a process that died keeps readers waiting, unless it is resumed before."""
 POLL_S: Final = 0.05
@@ -34,11 +38,14 @@ def transaction_properties(connection: Connection, transactional_id: str) -> Pro
 
 
 class TransactionalSink:
-    """One thread. Raises SinkError; `code` FENCED: another process has begun with the same transactional id."""
+    """One thread. Raises SinkError; `code` FENCED: another process has begun with the same transactional id. After
+    PRODUCER_HANGS it can only be closed; another sink fences what it has left open.
+    """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = dict(properties)
         self._made: Producer | None = None
+        self._calls = CallThread("keepfast-transaction-calls")
 
     def open(self) -> None:
         """Abort what an earlier process has left open, and keep it from writing more."""
@@ -68,9 +75,10 @@ class TransactionalSink:
 
     def close(self) -> None:
         """Never raises. An open transaction is aborted by the broker, or by the next process."""
-        if self._made is not None:
+        if self._made is not None and not self._calls.busy:
             self._made.purge()
-            self._made = None
+        self._made = None
+        self._calls.close()
 
     def _produce(self, record: Outgoing, number: int, answers: list[Receipt | SinkError | None]) -> None:
         def delivered(error: KafkaError | None, message: confluent_kafka.Message) -> None:
@@ -89,7 +97,10 @@ class TransactionalSink:
 
     def _call(self, what: str, call: Callable[[], object]) -> None:
         try:
-            call()
+            self._calls.call(call, GIVE_UP_S)
+        except Hangs as error:
+            text = f"Could not {what}: the producer has not answered for {GIVE_UP_S:g} s."
+            raise SinkError(text, fault=Fault.RETRY, code=PRODUCER_HANGS) from error
         except CLIENT_ERRORS as error:
             raise _translated(what, error) from error
 

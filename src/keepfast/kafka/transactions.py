@@ -10,24 +10,30 @@ decision 0049):
   another member (KIP-848); inside `on_revoked` they are still accepted.
 - After its transaction timed out at the broker, a producer is fenced for good: a new one replaces it.
 - The next transaction waits for the end of the last one at the broker by trying again every `retry.backoff.ms`.
+- After the brokers were restarted while the producer was idle, `send_offsets_to_transaction` may never return, whatever
+  its timeout (librdkafka #5456, #5511). A producer cannot be destroyed while one of its calls has not returned.
+- Offsets without a member id and with a negative generation count as those of a program outside of the group, and may
+  be stored while the group has members.
 """
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.ports import PRODUCER_HANGS, CommitOutcome, Position
 from keepfast.core.records import Output
+from keepfast.kafka.call_thread import CallThread, Hangs
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, sink_error, source_error
@@ -37,12 +43,24 @@ from keepfast.kafka.source import CLOSED, KafkaSource, client_position
 
 CALL_S = 1.0
 """Longest wait in one call of the client; what it says can be repeated is."""
-GIVE_UP_S = 30.0
-"""From when on a step that is repeated has failed. The broker aborts what is open long before."""
+GIVE_UP_S = 15.0
+"""From when on a step that is repeated has failed, and a call that should return after CALL_S hangs. The broker aborts
+what is open before.
+"""
+MAX_HUNG = 3
+"""So many producers may hang at the same time before the consumer fails: none of them can be destroyed."""
 REPLY_POLL_S = 0.005
 """Longest poll while a transaction is under way: its answer comes from another thread."""
 FLUSH_EVERY = 1000
 PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+
+
+NO_MEMBER = SourceError(
+    "The consumer is no member of its group at the moment; it commits when it has joined again.",
+    fault=Fault.REBALANCING,
+    code="NO_MEMBER",
+)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +74,31 @@ class Transaction:
 class Unknown(Exception):
     """Whether the transaction was committed is not known."""
 
+    def __init__(self, reason: SourceError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+Answer = CommitOutcome | SourceError
+"""The outcome of a transaction, or why it is not known."""
+
 
 class TransactionWorker:
     """One transaction at a time, on a thread of its own: every step of it blocks. Any thread may call it.
 
-    `properties` are the producer's. `answered` gets the outcome of each, on the worker's thread; None if it is unknown.
+    The producer's calls are made by another thread, the `CallThread`. If one does not return, that thread and its
+    producer are given up, and a new producer fences the old one. `properties` are the producer's. `answered` gets the
+    answer of each transaction, on the worker's thread.
     """
 
-    def __init__(
-        self, properties: Mapping[str, Any], answered: Callable[[Transaction, CommitOutcome | None], None]
-    ) -> None:
+    def __init__(self, properties: Mapping[str, Any], answered: Callable[[Transaction, Answer], None]) -> None:
         self._properties = dict(properties)
         self._answered = answered
         self._waiting: SimpleQueue[Transaction | None] = SimpleQueue()
         self._producer: Producer | None = None
         self._made: Producer | None = None  # and not ready yet
+        self._calls = CallThread("keepfast-transaction-calls")
+        self._hung: list[CallThread] = []
         self._thread = threading.Thread(target=self._work, name="keepfast-transactions", daemon=True)
 
     @property
@@ -93,49 +121,61 @@ class TransactionWorker:
 
     def _work(self) -> None:
         while (transaction := self._waiting.get()) is not None:
+            answer: Answer
             try:
-                outcome = self._carry_out(transaction)
-            except Unknown:
-                outcome = None
-            except BaseException:  # noqa: BLE001 - the thread's edge: whatever it is, nothing is known of the transaction
+                answer = self._carry_out(transaction)
+            except Unknown as unknown:
+                answer = unknown.reason
+            except BaseException as error:  # noqa: BLE001 - the thread's edge: nothing is known of the transaction
                 LOGGER.exception("transaction_failed")
-                outcome, self._producer = None, None
-            self._answered(transaction, outcome)
+                answer, self._producer = _reason(transaction.positions, error), None
+            self._answered(transaction, answer)
+            if not isinstance(answer, CommitOutcome):
+                self._end_open()
+        self._calls.close()
 
     def _carry_out(self, transaction: Transaction) -> CommitOutcome:
         """Raises Unknown."""
+        try:
+            return self._attempt(transaction)
+        except Hangs as error:
+            raise Unknown(self._hang_reason(transaction.positions)) from error
+
+    def _attempt(self, transaction: Transaction) -> CommitOutcome:
+        """Raises Unknown and Hangs."""
         begun = committing = False
+        positions = transaction.positions
         try:
             producer = self._ready()
             producer.begin_transaction()
             begun = True
-            refused = _produce(producer, transaction.positions)
+            refused = self._produce(producer, positions)
             if refused is not None:
                 self._abort()
-                return _refused(transaction.positions, *refused)
-            offsets = list(map(client_position, transaction.positions))
-            _repeat(partial(producer.send_offsets_to_transaction, offsets, transaction.member))
+                return _refused(positions, *refused)
+            offsets = list(map(client_position, positions))
+            self._repeat(partial(producer.send_offsets_to_transaction, offsets, transaction.member))
             committing = True
-            _repeat(producer.commit_transaction)
+            self._repeat(producer.commit_transaction)
         except CLIENT_ERRORS as error:
             inner = error_in(error)
             aborts = inner is not None and inner.txn_requires_abort()
             if committing and not aborts:
                 self._producer = None
                 LOGGER.warning("transaction_unknown: %s", error)
-                raise Unknown from error
+                raise Unknown(_reason(positions, error)) from error
             if not begun or (inner is not None and inner.fatal()):
                 self._producer = None  # the next one ends what this one has left open
             elif not self._abort() and committing:
-                raise Unknown from error
-            return _failed(transaction.positions, error)
-        return CommitOutcome(transaction.positions)
+                raise Unknown(_reason(positions, error)) from error
+            return _failed(positions, error)
+        return CommitOutcome(positions)
 
     def _ready(self) -> Producer:
-        """Raises what the client raises."""
+        """Raises what the client raises, and Hangs."""
         if self._producer is None:
             made, self._made = self._made or self._make(), None
-            _repeat(made.init_transactions)
+            self._repeat(made.init_transactions)
             self._producer = made
         return self._producer
 
@@ -146,55 +186,82 @@ class TransactionWorker:
             raise config_error("producer", error) from error
 
     def _abort(self) -> bool:
-        """Whether it is known to be aborted. If not, a new producer replaces this one, which aborts it."""
+        """Whether it is known to be aborted. If not, a new producer aborts it. Raises Hangs."""
         producer = self._producer
         try:
             if producer is not None:
-                _repeat(producer.abort_transaction)
+                self._repeat(producer.abort_transaction)
                 return True
         except CLIENT_ERRORS as error:
             LOGGER.warning("transaction_not_aborted: %s", error)
             self._producer = None
         return False
 
-
-def _repeat(call: Callable[[float], object]) -> None:
-    """Until it succeeds, or fails for good. Raises what the client raises."""
-    until = time.monotonic() + GIVE_UP_S
-    while True:
+    def _end_open(self) -> None:
+        """Let a new producer abort what the last one has left open: until then the group's offsets cannot be read. If
+        it cannot, the next transaction tries again.
+        """
         try:
-            call(CALL_S)
-            return
-        except KafkaException as error:
-            inner = error_in(error)
-            if inner is None or not inner.retriable() or time.monotonic() >= until:
-                raise
+            self._ready()
+        except (Hangs, *CLIENT_ERRORS) as error:
+            LOGGER.warning("transaction_not_aborted: %s", error)
 
+    def _produce(self, producer: Producer, positions: Sequence[Position]) -> tuple[Position, Output, KafkaError] | None:
+        """Produce all outputs, and wait until each is acknowledged. Returns one that was refused, of those that the
+        client has not given up because of another. Raises Hangs.
+        """
+        refused: list[tuple[Position, Output, KafkaError]] = []
 
-def _produce(producer: Producer, positions: Sequence[Position]) -> tuple[Position, Output, KafkaError] | None:
-    """Produce all outputs, and wait until each is acknowledged. Returns one that was refused, of those that the client
-    has not given up because of another.
-    """
-    refused: list[tuple[Position, Output, KafkaError]] = []
+        def delivered(position: Position, output: Output, error: KafkaError | None, _: confluent_kafka.Message) -> None:
+            if error is not None:
+                refused.append((position, output, error))
 
-    def delivered(position: Position, output: Output, error: KafkaError | None, _: confluent_kafka.Message) -> None:
-        if error is not None:
-            refused.append((position, output, error))
+        count = 0
+        for position in positions:
+            for output in position.outputs:
+                _produce_one(producer, output, partial(delivered, position, output))
+                count += 1
+                if count % FLUSH_EVERY == 0:
+                    producer.poll(0)
+        until = time.monotonic() + GIVE_UP_S
+        while count and not refused and self._call(partial(producer.flush, CALL_S), GIVE_UP_S):
+            if time.monotonic() >= until:
+                break
+        if not refused:
+            return None
+        producer.poll(0)
+        return next((one for one in refused if one[2].name() not in PURGED), refused[0])
 
-    count = 0
-    for position in positions:
-        for output in position.outputs:
-            _produce_one(producer, output, partial(delivered, position, output))
-            count += 1
-            if count % FLUSH_EVERY == 0:
-                producer.poll(0)
-    until = time.monotonic() + GIVE_UP_S
-    while count and not refused and producer.flush(CALL_S) and time.monotonic() < until:
-        pass
-    if not refused:
-        return None
-    producer.poll(0)
-    return next((one for one in refused if one[2].name() not in PURGED), refused[0])
+    def _repeat(self, call: Callable[[float], object]) -> None:
+        """Until it succeeds, or fails for good. Raises what the client raises, and Hangs."""
+        until = time.monotonic() + GIVE_UP_S
+        while True:
+            try:
+                self._call(partial(call, CALL_S), GIVE_UP_S)
+                return
+            except KafkaException as error:
+                inner = error_in(error)
+                if inner is None or not inner.retriable() or time.monotonic() >= until:
+                    raise
+
+    def _call(self, call: Callable[[], T], within_s: float) -> T:
+        """Raises what the client raises. Raises Hangs if the call does not return: its producer is given up."""
+        try:
+            return self._calls.call(call, within_s)
+        except Hangs:
+            LOGGER.error("producer_hangs: a call has not returned for %g s; a new producer replaces it", within_s)
+            self._hung = [*(one for one in self._hung if one.busy), self._calls]
+            self._calls = CallThread("keepfast-transaction-calls")
+            self._producer = None
+            raise
+
+    def _hang_reason(self, positions: Sequence[Position]) -> SourceError:
+        names = names_of([one.place for one in positions])
+        text = f"Could not commit {names} in a transaction: the producer has not answered for {GIVE_UP_S:g} s."
+        if len(self._hung) < MAX_HUNG:
+            return SourceError(f"{text} A new one replaces it.", fault=Fault.RETRY, code=PRODUCER_HANGS)
+        text = f"{text} {MAX_HUNG} producers hang, and cannot be ended: the process must be restarted."
+        return SourceError(text, fault=Fault.FATAL, code=PRODUCER_HANGS)
 
 
 def _produce_one(producer: Producer, output: Output, delivered: Callable[..., None]) -> None:
@@ -223,11 +290,29 @@ def _refused(positions: Sequence[Position], position: Position, output: Output, 
 
 
 def _failed(positions: Sequence[Position], error: Exception) -> CommitOutcome:
-    inner = error_in(error)
-    reason = source_error(f"commit {names_of([one.place for one in positions])} in a transaction", inner or error)
-    if reason.fault is Fault.FATAL:  # of the producer, which is replaced; not of the member
-        reason = SourceError(str(reason), fault=Fault.RETRY, code=reason.code)
+    reason = _reason(positions, error)
     return CommitOutcome((), tuple((one, reason) for one in positions))
+
+
+def _reason(positions: Sequence[Position], error: BaseException) -> SourceError:
+    what = f"commit {names_of([one.place for one in positions])} in a transaction"
+    reason = source_error(what, error_in(error) or error)
+    if reason.fault is Fault.FATAL:  # of the producer, which is replaced; not of the member
+        return SourceError(str(reason), fault=Fault.RETRY, code=reason.code)
+    return reason
+
+
+def is_of_a_member(metadata: bytes) -> bool:
+    """Whether `consumer_group_metadata` describes a member of the group: with a member id and a generation. A client
+    that was excluded has neither until it joins again. A format that is not known counts as a member's.
+    """
+    head = b"CGMDv2:"
+    behind = len(head) + struct.calcsize("=i")
+    group, end, member = metadata[behind:].partition(b"\0")
+    if not (metadata.startswith(head) and group and end):
+        return True
+    (generation,) = struct.unpack_from("=i", metadata, len(head))
+    return bool(generation >= 0 and member.partition(b"\0")[0])
 
 
 def _on_error(error: KafkaError) -> None:
@@ -251,7 +336,7 @@ class TransactionalSource(KafkaSource):
         super().__init__(properties, classic=classic)
         self._worker = TransactionWorker(producer, self._on_answer)
         self._transaction: Transaction | None = None
-        self._answer: CommitOutcome | None = None
+        self._answer: Answer | None = None
         self._has_answer = threading.Event()
 
     def _make(self) -> None:
@@ -268,6 +353,9 @@ class TransactionalSource(KafkaSource):
         except CLIENT_ERRORS as error:
             self._not_sent(CommitRequest(tuple(positions)), error)
             return
+        if not is_of_a_member(bytes(member)):
+            self._unsent = CommitRequest(tuple(positions)).all_failed(NO_MEMBER)
+            return
         self._transaction = Transaction(tuple(positions), member)
         self._worker.begin(self._transaction)
 
@@ -277,26 +365,27 @@ class TransactionalSource(KafkaSource):
     def serve(self, timeout_s: float) -> float:
         """As of any source. A transaction whose outcome is unknown counts as absent."""
         if self._transaction is not None and self._has_answer.wait(timeout_s):
-            if self._answer is None:
+            if not isinstance(self._answer, CommitOutcome):
                 return float("inf")
             self._take_answer()
             return 0.0
         return 0.0 if self._transaction is not None else super().serve(timeout_s)
 
-    def _on_answer(self, transaction: Transaction, outcome: CommitOutcome | None) -> None:
+    def _on_answer(self, transaction: Transaction, answer: Answer) -> None:
         """On the worker's thread. Nothing waits any more for one that the last client has begun."""
         if transaction is self._transaction:
-            self._answer = outcome
+            self._answer = answer
             self._has_answer.set()
 
     def _take_answer(self) -> None:
         self._has_answer.clear()
-        outcome, transaction = self._answer, self._transaction
+        answer, transaction = self._answer, self._transaction
         self._answer = self._transaction = None
-        if outcome is not None:
-            self._notify(self._listener.on_committed, outcome)
-        elif transaction is not None:
-            if not self._closing:
+        if isinstance(answer, CommitOutcome):
+            self._notify(self._listener.on_committed, answer)
+        elif answer is not None and transaction is not None:
+            self._notify(self._listener.on_error, answer, None)
+            if not self._closing and answer.fault is not Fault.FATAL:
                 self._renew()
             self._notify(self._listener.on_committed, CommitRequest(transaction.positions).all_failed(CLOSED))
 

@@ -149,6 +149,8 @@ class ConsumerState(StateStruct, frozen=True, kw_only=True):
     """Whether it is a member of its group."""
     lost: bool = False
     """Whether it was a member and lost its partitions."""
+    producer_hangs: str = ""
+    """A call of its transactions' producer did not return, and since then no partitions were assigned."""
     partitions: tuple[PartitionState, ...] = ()
     unpositioned: int = 0
     """Partitions whose committed offset could not be read yet."""
