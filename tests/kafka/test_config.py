@@ -15,6 +15,7 @@ from keepfast.kafka.config import (
     plain_addresses,
     sink_properties,
     source_properties,
+    transaction_properties,
 )
 
 HERE = Connection(brokers=["127.0.0.1:1", "127.0.0.1:2"], properties={"log_level": 0})
@@ -66,6 +67,40 @@ def test_a_property_of_the_user_beats_a_default_of_ours() -> None:
     user = Connection(brokers=["b:1"], properties={"fetch.queue.backoff.ms": 7, "linger.ms": 3})
     assert source_properties(user, Consuming(group="g"))["fetch.queue.backoff.ms"] == 7
     assert sink_properties(user)["linger.ms"] == 3
+
+
+@pytest.mark.parametrize(
+    ("consuming", "expected"),
+    [
+        (Consuming(group="g"), 10_000),
+        (Consuming(group="g", group_protocol="consumer", session_timeout_ms=0), 10_000),
+        (Consuming(group="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000), 5_000),
+        (Consuming(group="g", fetch_max_wait_ms=30_000), 31_000),
+    ],
+)
+def test_a_request_of_a_consumer_is_repeated_within_its_session(consuming: Consuming, expected: int) -> None:
+    properties = source_properties(HERE, consuming)
+    assert properties["socket.timeout.ms"] == expected
+    Consumer(properties).close()
+
+
+def test_a_request_of_a_producer_is_repeated_before_its_records_fail() -> None:
+    names = ("request.timeout.ms", "socket.timeout.ms", "delivery.timeout.ms")
+    assert [sink_properties(HERE)[name] for name in names] == [10_000, 10_000, 30_000]
+    quick = sink_properties(HERE, Producing(delivery_timeout_ms=3_000))
+    assert [quick[name] for name in names] == [1_000, 1_000, 3_000]
+    user = Connection(brokers=["b:1"], properties={"socket.timeout.ms": 20_000, "request.timeout.ms": 15_000})
+    assert [sink_properties(user)[name] for name in names] == [15_000, 20_000, 30_000]
+
+
+@pytest.mark.parametrize("timeout_ms", [None, 60_000])
+def test_a_producer_of_transactions_is_made_whatever_timeout_the_user_has_chosen(timeout_ms: int | None) -> None:
+    chosen = {} if timeout_ms is None else {"socket.timeout.ms": timeout_ms}
+    properties = transaction_properties(
+        Connection(brokers=["127.0.0.1:1"], properties=chosen | {"log_level": 0}), "g", "m"
+    )
+    Producer(properties)
+    assert properties["socket.timeout.ms"] < properties["transaction.timeout.ms"] + 100
 
 
 def test_the_sink_waits_for_all_replicas_whatever_the_user_says() -> None:

@@ -47,3 +47,15 @@ def test_a_property_must_be_a_plain_value(loader: Loader) -> None:
 
 def test_the_table_cannot_be_one_variable(loader: Loader) -> None:
     assert "give one variable per property" in loader.problem({"KEEPFAST_KAFKA_LIBRDKAFKA": "linger.ms=5"})
+
+
+def test_timeouts_that_leave_no_time_to_repeat_a_request_are_warned_of(loader: Loader) -> None:
+    properties = {"socket.timeout.ms": 60_000, "request.timeout.ms": "30000"}
+    classic = {"kafka": {"librdkafka": properties}, "consumer": {"group_protocol": "classic"}}
+    found = loader.load(settings=classic).warnings
+    assert [text.partition(":")[0] for text in found] == [
+        "socket.timeout.ms=60000 is not below session_timeout_ms=60000",
+        "socket.timeout.ms=60000 is not below delivery.timeout.ms=30000",
+        "request.timeout.ms=30000 is not below delivery.timeout.ms=30000",
+    ]
+    assert loader.load(settings={"kafka": {"librdkafka": {"socket.timeout.ms": 20_000}}}).warnings == ()

@@ -16,6 +16,7 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 OFFSET_COMMIT: Final = 8
 JOIN_GROUP: Final = 11
+SYNC_GROUP: Final = 14
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28

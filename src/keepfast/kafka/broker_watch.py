@@ -1,7 +1,7 @@
 """Whether the brokers answer, by the client's own statistics: that costs no request.
 
 A broker that is frozen, or behind a network that drops its packets, keeps its connections. The client reports it only
-when requests have timed out on all of them, after `socket.timeout.ms`, a minute by default.
+when requests have timed out on all of them, after `socket.timeout.ms`.
 """
 
 from __future__ import annotations

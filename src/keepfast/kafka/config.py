@@ -74,6 +74,12 @@ class Producing:
     queue_bytes: int = 64 * _MIB
 
 
+SOCKET_TIMEOUT_MS: Final = 10_000
+"""What a lost reply costs, or a connection that a NAT has forgotten: then the client repeats the request on a new one.
+Its own default is a minute.
+"""
+
+
 def source_properties(connection: Connection, consuming: Consuming) -> Properties:
     """For `KafkaSource`."""
     queue_kib = max(1, consuming.client_queue_bytes // 1024)
@@ -88,6 +94,7 @@ def source_properties(connection: Connection, consuming: Consuming) -> Propertie
         # The default is five minutes.
         "topic.metadata.refresh.interval.ms": NEW_TOPICS_MS if consuming.by_pattern else NEW_PARTITIONS_MS,
         "statistics.interval.ms": STATISTICS_MS,
+        "socket.timeout.ms": _socket_timeout_ms(consuming),
     }
     fixed: Properties = {
         "group.id": consuming.group,
@@ -116,8 +123,14 @@ def source_properties(connection: Connection, consuming: Consuming) -> Propertie
     return _merged(defaults, connection, fixed)
 
 
-SHARE_SOCKET_TIMEOUT_MS: Final = 10_000
-"""`close` may take that long: it has no timeout of its own."""
+def _socket_timeout_ms(consuming: Consuming) -> int:
+    """Within the session a heartbeat without a reply must be repeated. The client refuses a timeout that is not a
+    second longer than a fetch may wait.
+    """
+    timeout_ms = SOCKET_TIMEOUT_MS
+    if consuming.group_protocol == "classic":
+        timeout_ms = min(timeout_ms, consuming.session_timeout_ms - consuming.heartbeat_interval_ms)
+    return max(timeout_ms, consuming.fetch_max_wait_ms + 1_000)
 
 
 def share_properties(connection: Connection, consuming: Consuming, *, records: int) -> Properties:
@@ -127,7 +140,7 @@ def share_properties(connection: Connection, consuming: Consuming, *, records: i
     defaults: Properties = {
         "reconnect.backoff.max.ms": 2_000,
         "socket.keepalive.enable": True,
-        "socket.timeout.ms": SHARE_SOCKET_TIMEOUT_MS,
+        "socket.timeout.ms": max(SOCKET_TIMEOUT_MS, consuming.fetch_max_wait_ms + 1_000),
     }
     fixed: Properties = {
         "group.id": consuming.group,
@@ -143,6 +156,8 @@ def share_properties(connection: Connection, consuming: Consuming, *, records: i
 def sink_properties(connection: Connection, producing: Producing | None = None) -> Properties:
     """For `KafkaSink`."""
     producing = producing or Producing()
+    # A request whose reply is lost is sent again while the record may still be delivered.
+    request_ms = max(1_000, min(SOCKET_TIMEOUT_MS, producing.delivery_timeout_ms // 3))
     defaults: Properties = {
         "linger.ms": producing.linger_ms,
         # Small enough for topics with a low limit: the client does not split a batch that the broker refuses.
@@ -150,6 +165,8 @@ def sink_properties(connection: Connection, producing: Producing | None = None) 
         "reconnect.backoff.max.ms": 2_000,
         "socket.keepalive.enable": True,
         "delivery.timeout.ms": producing.delivery_timeout_ms,
+        "request.timeout.ms": request_ms,
+        "socket.timeout.ms": request_ms,
         # A missing topic is reported as such before the delivery timeout; a new topic becomes visible within this time.
         "topic.metadata.propagation.max.ms": max(1_000, min(5_000, producing.delivery_timeout_ms // 2)),
     }
@@ -181,12 +198,15 @@ def transaction_properties(connection: Connection, group: str, member: str) -> P
         "retry.backoff.ms": 5,
         "retry.backoff.max.ms": 100,
     }
-    return {**sink_properties(connection, Producing(delivery_timeout_ms=TRANSACTION_TIMEOUT_MS)), **fixed}
+    properties = sink_properties(connection, Producing(delivery_timeout_ms=TRANSACTION_TIMEOUT_MS))
+    # The client refuses a longer one.
+    fixed["socket.timeout.ms"] = min(int(properties["socket.timeout.ms"]), TRANSACTION_TIMEOUT_MS)
+    return {**properties, **fixed}
 
 
 def admin_properties(connection: Connection) -> Properties:
     """For `KafkaAdmin`."""
-    return _merged({"reconnect.backoff.max.ms": 1_000}, connection, {})
+    return _merged({"reconnect.backoff.max.ms": 1_000, "socket.timeout.ms": SOCKET_TIMEOUT_MS}, connection, {})
 
 
 def plain_addresses(brokers: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 _FINISHED_ONLY = "offsets are committed only after a record is finished, so the client must not move them by itself"
@@ -84,3 +85,37 @@ def property_problem(name: str) -> str | None:
     if name.endswith("_cb") and name not in CALLABLES:
         return f"may not be set: {_CALLBACK}; remove it"
     return None
+
+
+SOCKET_TIMEOUT, REQUEST_TIMEOUT, DELIVERY_TIMEOUT = "socket.timeout.ms", "request.timeout.ms", "delivery.timeout.ms"
+DELIVERY_TIMEOUT_MS: Final = 30_000
+"""Ours, where the user sets none."""
+
+
+def timeout_warnings(properties: Mapping[str, object], session_ms: int | None) -> list[str]:
+    """Timeouts of the user's that are too long to repeat a request whose reply was lost. `session_ms`: of a consumer;
+    None where the broker decides it.
+    """
+    found = []
+    socket_ms, request_ms = _number(properties, SOCKET_TIMEOUT), _number(properties, REQUEST_TIMEOUT)
+    delivery_ms = _number(properties, DELIVERY_TIMEOUT) or DELIVERY_TIMEOUT_MS
+    if socket_ms is not None and session_ms is not None and socket_ms >= session_ms:
+        found.append(
+            f"{SOCKET_TIMEOUT}={socket_ms} is not below session_timeout_ms={session_ms}: a heartbeat whose reply is"
+            " lost is not repeated before the session ends; lower it, the default is 10,000."
+        )
+    for name, value in ((SOCKET_TIMEOUT, socket_ms), (REQUEST_TIMEOUT, request_ms)):
+        if value is not None and value >= delivery_ms:
+            found.append(
+                f"{name}={value} is not below {DELIVERY_TIMEOUT}={delivery_ms}: a record whose acknowledgement is lost"
+                " fails, where it could be sent again; lower it, the default is 10,000."
+            )
+    return found
+
+
+def _number(properties: Mapping[str, object], name: str) -> int | None:
+    """None if it is not set, or wrong, which the client says."""
+    try:
+        return int(str(properties[name]))
+    except (KeyError, ValueError):
+        return None

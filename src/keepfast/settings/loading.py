@@ -13,6 +13,7 @@ from keepfast.core import names
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
+from keepfast.settings.client_properties import timeout_warnings
 from keepfast.settings.consumers import ConsumerBuilder
 from keepfast.settings.model import AppSettings, ConsumerSettings, KafkaSettings, Settings
 from keepfast.settings.resolver import DEFAULT, Resolver, policy_made
@@ -182,6 +183,8 @@ def _resolve(spec: AppSpec, raw: RawSettings, cwd: Path) -> Settings:
     built = _build_consumers(spec, app, resolver, raw)
     raw.warnings.extend(resolver.without_effect())
     properties = resolver.properties()
+    sessions = [one.timings.session_timeout_ms for one in built.values()] or [None]
+    raw.warnings.extend(dict.fromkeys(text for session in sessions for text in timeout_warnings(properties, session)))
     if raw.problems:
         raise ConfigError(*raw.problems)
     connection = _values(kafka)
