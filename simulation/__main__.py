@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from multiprocessing import get_context
+from random import randrange
 
 import click
 
@@ -19,11 +20,18 @@ from simulation.report import Report, account
 from simulation.scenario import Outcome, run_seed
 
 CHUNK = 10
+FRESH = 10**9
+"""Fresh seeds are drawn below this."""
+
+
+def fresh_seed() -> int:
+    """The first of some seeds that hardly anyone has played."""
+    return randrange(FRESH)
 
 
 @click.command()
 @click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds to play.")
-@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
+@click.option("--first", type=click.IntRange(0), default=fresh_seed, help="The first of them; by default a fresh one.")
 @click.option("--jobs", type=click.IntRange(1, 2), default=1, show_default=True, help="Processes to play them in.")
 @click.option("--verbose", is_flag=True, help="A line for every seed.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
@@ -32,7 +40,7 @@ def simulate(*, seeds: int, first: int, jobs: int, verbose: bool, as_json: bool,
     """Play seeds of the simulated world: the real engine under faults, watched by the oracle."""
     if plant is not None and plant not in PLANTS:
         raise click.UsageError(f"there is no plant {plant!r}; there are: {', '.join(PLANTS)}")
-    report = Report()
+    report = Report(first)
     begun = time.monotonic()
     for outcome in _play(range(first, first + seeds), jobs, plant):
         report.add(outcome)

@@ -39,10 +39,11 @@ class Outages:
     def _lift(self) -> None:
         self._workload.outage = ""
         if self._rng.random() < HANDS:
-            self._release()
+            self.release()
         self._world.clock.after(self._rng.uniform(*FINE_S), self._cast)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """An operator releases what holds a consumer."""
         for member in self._chaos.members.values():
             if member.process.alive and member.loop.holds & {BREAKER, STORM}:
                 self._world.trace.fault("released_by_hand")

@@ -12,7 +12,8 @@ from simulation.scenario import Outcome
 class Report:
     """Adds up outcomes."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
+        self.first = first
         self.seeds = 0
         self.events = 0
         self.least_events = 0
@@ -39,13 +40,15 @@ class Report:
         for kind, count in sorted(self.faults.items()):
             yield f"  {kind:<44} {count:>6}"
         mean = self.events / max(1, self.seeds)
-        yield f"seeds {self.seeds}, records {self.records}, simulated time {self.simulated_s / 3600:.1f} h"
+        hours = self.simulated_s / 3600
+        yield f"seeds {self.seeds} from {self.first} on, records {self.records}, simulated time {hours:.1f} h"
         yield f"events {self.events}; a seed has {self.least_events} at least, {mean:.0f} on average"
         yield f"steps {self.steps} in {took_s:.1f} s: {self.steps / max(took_s, 1e-9):.0f} steps per second"
         yield f"violations {len(self.violations)}"
 
     def as_json(self, took_s: float) -> dict[str, Any]:
         return {
+            "first": self.first,
             "seeds": self.seeds,
             "records": self.records,
             "simulated_s": round(self.simulated_s, 1),

@@ -59,6 +59,7 @@ class Book:
         self.out_of_range: set[Key] = set()
         self.calls: dict[int, tuple[Epoch | None, Entry]] = {}
         self.given_up: set[int] = set()  # calls whose end is of no consequence
+        self.alone: dict[int, tuple[str, float]] = {}  # calls of suspects that run alone: whose, and since when
         self.busy: dict[tuple[str, Lane], int] = {}
         self.letters: dict[tuple[str, int], tuple[Epoch | None, Entry]] = {}
         self.in_transaction: dict[int, Entry] = {}
@@ -199,7 +200,10 @@ class Book:
             topic_id = self.members[event.member].loop.identities.ids.get(event.place.topic, "")
             covered = Cover(offset, metadata, topic_id)
         fate, left_by = self._fate(event.member, event.place, covered)
-        self.epochs[key] = Epoch(event.member, event.place, event.offset, covered, event.at, fate=fate, left_by=left_by)
+        last = max(self.records_of(event.place).by_offset, default=-1)
+        self.epochs[key] = Epoch(
+            event.member, event.place, event.offset, covered, event.at, fate=fate, left_by=left_by, end=last + 1
+        )
         if covered is None and event.offset != BEGINNING and self.may_skip(event):
             self.lost_for_policy += 1
             self.records_of(event.place).excuse("the policy says to begin behind it", below=event.offset)
@@ -283,9 +287,7 @@ class Book:
             self.given_up.discard(event.call)
             return
         self.active_at[event.member] = event.at
-        lane = self.lane(entry)
-        if lane is not None and self.busy.get((event.member, lane)) == event.call:
-            del self.busy[event.member, lane]
+        self._free(event, epoch, entry)
         if event.outcome in ("ok", "Discard") and not (epoch is not None and epoch.sought_away):
             entry.terminal = entry.terminal or ("handled" if event.outcome == "ok" else "discarded")
         if epoch is None:
@@ -314,12 +316,23 @@ class Book:
 
     def _let_be(self, event: acts.TimedOut | acts.StaleGivenUp) -> None:
         """The loop continues without this call."""
-        _, entry = self.calls[event.call]
+        epoch, entry = self.calls[event.call]
         self.given_up.add(event.call)
         self.active_at[event.member] = event.at
+        self._free(event, epoch, entry)
+
+    def _free(
+        self, event: acts.HandlerEnded | acts.TimedOut | acts.StaleGivenUp, epoch: Epoch | None, entry: Entry
+    ) -> None:
+        """The call holds its lane no more; a run of an earlier epoch has held it in all that the member owns now."""
         lane = self.lane(entry)
-        if lane is not None and self.busy.get((event.member, lane)) == event.call:
-            del self.busy[event.member, lane]
+        if lane is None or self.busy.get((event.member, lane)) != event.call:
+            return
+        del self.busy[event.member, lane]
+        if epoch is None or not epoch.alive:
+            for (name, _), other in self.epochs.items():
+                if name == event.member:
+                    other.freed_at[lane] = event.at
 
     def _timed_out(self, event: acts.TimedOut) -> None:
         epoch, entry = self.calls[event.call]

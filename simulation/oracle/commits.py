@@ -33,13 +33,14 @@ class CommitRules:
 
     def accepted(self, event: trace.CommitAccepted) -> None:
         cover = Cover(event.offset, event.metadata)
-        if self._book.is_of_today(event.place.topic, event.metadata, event.offset):
+        today = self._book.is_of_today(event.place.topic, event.metadata, event.offset)
+        if today:
             self._only_finished(event, cover)
         epoch = self._book.commits.get((event.member, event.place))
         if epoch is None or epoch.accepted is None:
             return
         before = epoch.accepted
-        if cover.offset < before.offset:
+        if today and cover.offset < before.offset:  # else its topic is gone, and it reads the one in its place
             self._blame("P2", f"{event.member} moves the commit of {event.place} back from {before} to {cover}")
         records = self._book.records_of(event.place)
         forgotten = [offset for offset in before.named() if offset not in cover and records.exists(offset)]

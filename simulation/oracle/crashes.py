@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from keepfast.classify.rules.codes import CRASHED
-from keepfast.core.crash_guard import MAX_SPANS, Guard, Spans, covers, read
+from keepfast.core.crash_guard import MAX_SUSPECTS, ONE_BY_ONE, Guard, Spans, covers, read
 from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.testing.fakes import acts, trace
 from simulation.oracle.book import Book
@@ -28,6 +28,9 @@ from simulation.workload import Entry
 DEATHS_BEFORE = 2
 """So often a record may kill before its starts are counted."""
 
+SEARCH_DEATHS = 12
+"""So often can the suspects within a lease be halved, and one more for what a lane held back meanwhile."""
+
 ANSWERED_S = 1.0
 
 
@@ -41,6 +44,11 @@ class CrashRules:
         self._most = setup.max_deliveries
         self._alone_s = setup.alone_s
         self._deaths: Counter[int] = Counter()
+        self._killers = max(1, setup.killers)
+        self._searched: set[int] = set()
+        """Records that were among many suspects: the search costs deaths of its own."""
+        self._known: dict[tuple[str, TopicPartition], Counter[int]] = {}
+        """Of which deaths the commits of a member can tell: those before it began with the partition."""
         self._sent: dict[tuple[str, TopicPartition], tuple[Epoch, Guard]] = {}
         self._began_at: dict[int, float] = {}
         self._recorder = setup.recorder
@@ -61,6 +69,10 @@ class CrashRules:
         if bool(words) != (guard != Guard()) or (words and self._most is None):
             self._blame("guard", f"{epoch} commits words of the guard that say nothing: {words!r}")
         self._sent[event.member, event.place] = epoch, guard
+        if suspicion.end <= (guard.until or 0) < suspicion.until:
+            suspicion.limit(guard.until or 0)
+        elif not guard.until and suspicion.end <= event.offset < suspicion.until:
+            suspicion.limit(0)
         for what, recorded, known in (("mark", guard.mark, suspicion.mark), ("until", guard.until, suspicion.until)):
             wanted = known if known > event.offset and self._most is not None else 0
             if (recorded or 0) != wanted:
@@ -76,7 +88,9 @@ class CrashRules:
     def _carried(self, event: trace.CommitSent, epoch: Epoch, before: Epoch, guard: Guard) -> None:
         """The first commit after a seek: who was a suspect and is not finished still is one."""
         epoch.suspicion.suspects = guard.suspects
-        if self._most is None or len(guard.suspects) >= MAX_SPANS:
+        epoch.suspicion.start = event.offset
+        epoch.suspicion.begin_search()
+        if self._most is None or len(guard.suspects) >= MAX_SUSPECTS:
             return
         open_suspects = (entry.offset for entry in before.waiting.values() if before.suspicion.is_suspect(entry.offset))
         for offset in open_suspects:
@@ -104,7 +118,7 @@ class CrashRules:
                 )
             if offset in again and not (covers(guard.suspects, offset) or offset < suspicion.until):
                 self._blame("guard", f"{epoch} does not suspect {offset}, in flight at two deaths: {guard}")
-        if len(guard.suspects) < MAX_SPANS:
+        if len(guard.suspects) < MAX_SUSPECTS:
             own = {entry.offset for other, entry in self._book.calls.values() if other is epoch}  # if it ends for them
             before = suspicion.found.suspects
             for first, end in guard.suspects:
@@ -116,6 +130,11 @@ class CrashRules:
         epoch, guard = self._sent.get((event.member, event.place), (None, Guard()))
         if epoch is not None:
             epoch.suspicion.stored = guard
+        known = self._known.get((event.member, event.place))
+        if known is not None and self._owners.get(event.place) != event.member:
+            # A group without members takes the commit of a former one, in place of what says how a later one died.
+            for entry in self._book.records_of(event.place).entries:
+                self._deaths[entry.number] = min(self._deaths[entry.number], known[entry.number])
 
     def answered(self, event: trace.CommitAnswered) -> None:
         epoch, guard = self._sent.get((event.member, event.place), (None, Guard()))
@@ -146,10 +165,14 @@ class CrashRules:
         what = f"{event.member} starts record {entry.number} ({event.place} offset {event.offset})"
         if suspicion.confirmed.lease is None or suspicion.confirmed.lease <= entry.offset:
             self._blame("guard", f"{what} without a confirmed commit that says so: {suspicion.confirmed}")
-        self._alone(what, event, epoch, entry)
+        if suspicion.is_suspect(entry.offset) and self._is_of_a_half(epoch, entry):
+            self._half(what, epoch)
+        else:
+            self._alone(what, event, epoch, entry)
         if suspicion.found.starts.get(entry.offset, 0) >= self._most and suspicion.is_suspect(entry.offset):
             self._blame("P7", f"{what}, which has to be dead-lettered: {suspicion.found}")
-        if entry.conduct == "kill" and self._deaths[entry.number] >= DEATHS_BEFORE + self._most:
+        most = DEATHS_BEFORE + self._most + SEARCH_DEATHS * self._killers * (entry.number in self._searched)
+        if entry.conduct == "kill" and self._deaths[entry.number] >= most:
             self._blame("P7", f"{what}, which has killed {self._deaths[entry.number]} processes")
 
     def batch_began(self, event: acts.BatchBegan) -> None:
@@ -159,19 +182,38 @@ class CrashRules:
                 acts.HandlerBegan(event.at, event.member, entry.place, entry.offset, number, event.attempt, call)
             )
             epoch = self._book.epochs.get((event.member, entry.place))
-            if epoch is not None and epoch.suspicion.is_suspect(entry.offset) and len(event.numbers) > 1:
+            suspect = epoch is not None and epoch.suspicion.is_suspect(entry.offset)
+            if suspect and epoch is not None and len(event.numbers) > 1 and not self._is_of_a_half(epoch, entry):
                 self._blame(
                     "guard", f"{event.member} starts a suspect, record {number}, with others in batch {event.batch}"
                 )
 
+    def _is_of_a_half(self, epoch: Epoch, entry: Entry) -> bool:
+        """Whether the suspect was started as one of many, by the commits of its owner: no start is counted for it."""
+        guard = epoch.suspicion.confirmed
+        return guard.charged != entry.offset and guard.lease is not None and epoch.suspicion.half * 2 > ONE_BY_ONE
+
+    def _half(self, what: str, epoch: Epoch) -> None:
+        """No more than half of the suspects run at a time, and then they may come beside anything."""
+        suspicion = epoch.suspicion
+        suspicion.searched = True
+        self._searched.update(number for number, one in epoch.waiting.items() if suspicion.is_suspect(one.offset))
+        running = [epoch.waiting[number] for number in epoch.running if number in epoch.waiting]
+        suspects = [one for one in running if suspicion.is_suspect(one.offset)]
+        if len(suspects) + 1 > max(suspicion.half, ONE_BY_ONE):
+            self._blame("guard", f"{what} beside {len(suspects)} other suspects; half of them are {suspicion.half}")
+
     def _alone(self, what: str, event: acts.HandlerBegan, epoch: Epoch, entry: Entry) -> None:
         suspicion, counted = epoch.suspicion, epoch.suspicion.is_suspect(entry.offset)
+        if counted:
+            self._book.alone[event.call] = event.member, event.at
         if counted and suspicion.confirmed.starts.get(entry.offset, 0) <= suspicion.found.starts.get(entry.offset, 0):
             self._blame("guard", f"{what}, a suspect, before its start is counted: {suspicion.confirmed}")
         for call, (other, beside) in self._book.calls.items():
             if other is None or other.member != event.member or event.at - self._began_at[call] >= self._alone_s:
                 continue
-            if counted or (other.suspicion.is_suspect(beside.offset) and other.alive):
+            suspected = other.suspicion.is_suspect(beside.offset) and not self._is_of_a_half(other, beside)
+            if counted or (suspected and other.alive):
                 self._blame("guard", f"{what} beside record {beside.number}, and one of them is a suspect")
         for (name, _), other in self._book.epochs.items():
             charges = other.suspicion.charges() - ({entry.offset} if other is epoch else set())
@@ -187,6 +229,7 @@ class CrashRules:
         if offset is None or offset != event.offset:
             for entry in self._book.records_of(event.place).entries:
                 self._deaths[entry.number] = 0
+        self._known[event.member, event.place] = self._deaths.copy()
 
     def crashed(self, event: trace.ProcessCrashed) -> None:
         died: set[int] = set()  # of several calls for a record, all but one were given up

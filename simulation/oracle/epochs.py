@@ -78,6 +78,7 @@ class Epoch:
         *,
         fate: Fate = UNKNOWN,
         left_by: str = "",
+        end: int = 0,
         before: Epoch | None = None,
     ) -> None:
         self.member = member
@@ -104,6 +105,8 @@ class Epoch:
         self.outcomes: dict[int, str] = {}  # of the last attempt
         self.asked_s: dict[int, float] = {}  # how long its batch was to wait
         self.letters: set[int] = set()
+        self.killers: set[int] = set()
+        """Whose letters say that they kill their process; the smallest form of such a letter says it no more."""
         self.timed_out: dict[int, float] = {}  # number → when
         self.stays: set[int] = set()  # too large for a retry topic
         self.last_of_lane: dict[Lane, Entry] = {}
@@ -112,7 +115,7 @@ class Epoch:
         self.finished_at = at
         self.sent: Cover | None = None
         self.accepted: Cover | None = None
-        self.suspicion = Suspicion(covered, fate, left_by=left_by, member=member)
+        self.suspicion = Suspicion(covered, fate, left_by=left_by, member=member, end=end)
         self.before = before  # the epoch that an operator's seek has ended
         self.sought_away = False  # it was ended by a seek that the broker has stored: its results count no more
         if before is not None:

@@ -262,6 +262,8 @@ class EventRules:
         """A new epoch: at its commit, or elsewhere, which is reported if there was a position."""
         seen, key = self._seen(fact.member), (fact.member, fact.place)
         if self._book.members[fact.member].loop.ownership.get(fact.place) is None:
+            if self._book.is_sought(fact):
+                self._forget(fact.member, (fact.place,))
             return  # it only waits there for its position
         offset, _ = self._book.read.get(key, (None, ""))
         before = self._book.epochs.get(key)
@@ -323,6 +325,8 @@ class EventRules:
             self._blame("event", f"{member} reports {event}, and none has started")
         seen.on_probation.discard(place)
         epoch = self._book.epochs.get((member, place))
+        if epoch is not None and not event.handed_over:
+            epoch.suspicion.end_search()
         if not event.handed_over and (epoch is None or epoch.has_suspects()):
             self._blame("event", f"{member} reports {event}, and suspects are left in {epoch}")
 
@@ -336,14 +340,16 @@ class EventRules:
         seen = self._seen(fact.member)
         seen.under_way.pop(fact.place, None)
         seen.requested_at = inf
-        seen.last_code[fact.place] = fact.code
         seen.request += 1
+        epoch, key = self._book.commits.get((fact.member, fact.place)), (fact.member, fact.place)
+        current = epoch is self._book.epochs.get(key)  # else it is about records that were read before a reset
+        if current:
+            seen.last_code[fact.place] = fact.code
         if not fact.code:
             seen.confirmed[fact.place] = fact.offset
             seen.failures = 0
         else:
-            epoch, key = self._book.commits.get((fact.member, fact.place)), (fact.member, fact.place)
-            if epoch is not None and epoch is self._book.epochs.get(key):
+            if epoch is not None and current:
                 seen.refused[fact.place] = fact.offset, fact.code
             seen.failures += fact.code not in REFUSAL_CODES
 

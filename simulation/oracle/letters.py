@@ -44,7 +44,9 @@ class LetterRules:
         elif entry.number in epoch.finished:
             self._blame("repeat", f"{what}, which is finished")
         elif letter.error_code == CRASHED:
-            pass  # of those, CrashRules knows more
+            epoch.killers.add(entry.number)  # of those, CrashRules knows more
+        elif not letter.error_code and entry.number in epoch.killers:
+            pass
         elif not epoch.failures.get(entry.number, 0):
             self._blame("retry", f"{what}, which never failed here")
         elif not is_final(self._setup, epoch.outcomes[entry.number]):

@@ -97,11 +97,16 @@ class ProgressRules:
 
     def _on_probation(self, member: Member, now: float) -> bool:
         """Whether there are, or were a moment ago, suspects in flight: they run one by one, and the others wait; also
-        for one whose partition was lost while it ran.
+        for one whose partition was lost while it ran, or whose handler was given up and runs on.
         """
         if any(e.has_suspects() for (name, _), e in self._book.epochs.items() if name == member.name):
             self._suspects_at[member.name] = now
         if any(not run.partition.live and _is_suspect(run) for run in member.executor.out):
+            self._suspects_at[member.name] = now
+        alone = [
+            at for call, (name, at) in self._book.alone.items() if name == member.name and call in self._book.calls
+        ]
+        if any(now - at < self._setup.alone_s for at in alone):
             self._suspects_at[member.name] = now
         return self._suspects_at.get(member.name, 0.0) >= now - GRACE_S
 

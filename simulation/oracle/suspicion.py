@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
-from keepfast.core.crash_guard import Fate, Guard, Spans, covers, inherited, read
+from keepfast.core.crash_guard import Fate, Guard, Spans, common, covers, inherited, read
 from simulation.oracle.cover import Cover
 
 
@@ -18,10 +19,14 @@ class Suspicion:
     holds. `fate` is what the owner learned about the previous one.
     """
 
-    __slots__ = ("confirmed", "died", "fate", "found", "in_hand", "left_by", "mark", "stored", "suspects", "until")
+    __slots__ = (
+        "confirmed", "died", "end", "fate", "found", "half", "in_hand", "left_by", "mark", "narrowed", "searched",
+        "start", "stored", "suspects", "until",
+    )  # fmt: skip
 
-    def __init__(self, covered: Cover | None, fate: Fate, *, left_by: str, member: str) -> None:
+    def __init__(self, covered: Cover | None, fate: Fate, *, left_by: str, member: str, end: int) -> None:
         offset = 0 if covered is None else covered.offset
+        self.start, self.end = offset, end
         found = read("" if covered is None else covered.guard, offset)
         left = bool(found.lease and found.lease > offset)
         self.fate, self.left_by = fate, left_by
@@ -39,6 +44,33 @@ class Suspicion:
             if self.mark:
                 self.until = max(self.until, self.mark, found.lease)
             self.mark = max(self.mark, found.lease)
+        self.narrowed = after.narrowed
+        self.searched = False
+        """Whether suspects were tried together, so that those that came back are none any more."""
+        self.half = 0
+        self.begin_search()
+
+    def count(self, end: float) -> int:
+        """How many offsets below `end` are suspects, as the owner has to count them."""
+        return sum(self.is_suspect(offset) for offset in range(self.start, int(min(end, max(self.until, self._last)))))
+
+    @property
+    def _last(self) -> int:
+        return self.suspects[-1][1] if self.suspects else 0
+
+    def begin_search(self) -> None:
+        """The suspects are known: no more than half of them may be tried together."""
+        self.half = (self.count(inf) + 1) // 2
+
+    def limit(self, until: int) -> None:
+        """The owner has seen where the log ends, and begins its search with fewer."""
+        self.until = until
+        self.suspects = common(self.suspects, ((self.start, max(self.start, self.end, until)),))
+
+    def end_search(self) -> None:
+        """All that was tried came back, or is finished: there are no suspects any more."""
+        if self.searched:
+            self.until, self.suspects = 0, ()
 
     def carry_over(self, before: Suspicion) -> None:
         """The same owner continues, at another position. What it suspects from now on, its first commit has to tell."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from keepfast.core import crash_guard
-from keepfast.core.crash_guard import UNKNOWN, CrashWatch, Fate, Guard
+from keepfast.core.crash_guard import UNKNOWN, CrashWatch, Fate, Guard, Spans, SuspectTrial
 from keepfast.core.runs import NO_LEASE_NEEDED, Partition, Run
 from keepfast.engine import crash_guard as engine_guard
 from keepfast.engine.commits import Committer
@@ -108,6 +108,19 @@ def forgets_counts(patch: Patch) -> None:
         return replace(guard, starts={})
 
     original = patch.set(crash_guard, "inherited", inherited)
+
+
+@plant
+def tries_all_of_many_suspects_at_once(patch: Patch) -> None:
+    def next_trial(suspects: Spans, begin: int, *_: Any, **__: Any) -> SuspectTrial | None:
+        return SuspectTrial() if suspects and suspects[-1][1] > begin else None
+
+    patch.set(crash_guard, "next_trial", next_trial)
+
+
+@plant
+def never_narrows_a_search(patch: Patch) -> None:
+    patch.set(crash_guard, "_narrowed", lambda found, base, in_flight, guard: ())
 
 
 @plant

@@ -15,15 +15,18 @@ import pytest
 from keepfast.core import commit_metadata
 from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.crash_guard import read
-from keepfast.core.policies import CommitPolicy, Order, RetryPolicy
+from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
+from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.engine import crash_guard
 from keepfast.testing.fakes import acts, trace
+from keepfast.testing.fakes.coordinator import Identity, State
+from keepfast.testing.fakes.faults import SendFault
 from simulation.member import Member
 from simulation.oracle.cover import Cover
 from simulation.oracle.letters import original
-from simulation.scenario import Scenario, quiet
+from simulation.scenario import Scenario, _tuned, quiet
 from simulation.setup import setup_for
 from simulation.workload import Entry
 
@@ -294,3 +297,59 @@ def test_a_suspect_that_is_given_up_is_alone_until_its_thread_ends_or_takes_too_
     begun_at = max(start.at for start in story.events(acts.HandlerBegan) if start.number == hangs.number)
     next_at = min(start.at for start in story.events(acts.HandlerBegan) if start.at > begun_at)
     assert waited_s <= next_at - begun_at < waited_s + 0.5
+
+
+def test_the_letter_of_a_killer_may_become_too_small_to_say_so() -> None:
+    story = Story()
+    killer = story.produce(5)[2]
+    killer.conduct = "kill"
+    story.world.broker.faults.sends.order(SendFault.TOO_LARGE, count=6)
+    story.start()
+    story.wait_done()
+    assert list(story.letters()) == [killer.number]
+    assert story.starts()[killer.number] == 2 + MOST
+
+
+def test_a_killer_dies_once_more_if_a_former_owner_commits_over_what_its_death_left() -> None:
+    """A group without members takes the commit of one that was stopped and does not know yet that it is out."""
+    story = Story(static=False, recorder=True, commit=CommitPolicy(mode="interval", every_s=0.1))
+    slow, killer = story.produce(2)
+    slow.takes_s, killer.conduct = 3.0, "kill"
+    story.start()
+    story.wait(lambda: story.starts()[slow.number])
+    former, group = story.member, story.world.broker.group("g")
+    former.process.stop(40.0)
+    group.evict(former.name)
+    story.start()
+    story.wait(lambda: story.events(trace.ProcessCrashed))
+    story.wait(lambda: group.state is State.EMPTY)
+    last = next(event for event in reversed(story.events(trace.CommitSent)) if event.member == former.name)
+    story.world.trace.add(replace(last, at=story.world.clock.monotonic(), generation=-1))
+    outside = Identity(former.name, "", -1, None)
+    story.world.broker.commit(group, outside, (Position(last.place, last.offset, last.metadata),))
+    story.wait_done()
+    assert story.letters() == {killer.number: "CRASHED"}
+    assert story.starts()[killer.number] == 1 + 2 + MOST
+
+
+def test_a_suspect_that_was_given_up_is_waited_for_even_if_its_partition_is_lost() -> None:
+    batch = BatchPolicy(size=2, wait_s=0.01)
+    story = Story(
+        threads=True, timeout=TimeoutPolicy(timeout_s=0.5), alone_s=20.0, static=False, batch=batch, partitions=2
+    )
+    hangs = story.produce(1)[0]
+    hangs.takes_s = 60.0
+    with _tuned(story.scenario.setup):
+        story.start()
+        for _ in range(2):
+            before = len(story.events(acts.BatchBegan))
+            story.wait(lambda n=before: len(story.events(acts.BatchBegan)) > n)  # type: ignore[misc]
+            story.kill()
+        story.wait(lambda: hangs.terminal)
+        others = story.produce(4, partition=1)
+        story.world.broker.group("g").evict(story.member.name)
+        story.wait_done()
+    assert story.suspected()
+    begun_at = max(start.at for start in story.events(acts.BatchBegan) if hangs.number in start.numbers)
+    assert min(start.at for start in story.events(acts.BatchBegan) if start.at > begun_at) >= begun_at + 20.0
+    assert all(entry.terminal == "handled" for entry in others)

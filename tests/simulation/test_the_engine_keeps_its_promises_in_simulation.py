@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
 
 from keepfast.core.guards import StormPolicy
+from simulation.__main__ import fresh_seed
 from simulation.report import account
 from simulation.scenario import MIN_EVENTS, Outcome, run_seed
 
@@ -65,6 +67,9 @@ FAULTS = {
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 
 
+FRESH_SEEDS = 300
+"""In `make test-full`: others each time, and the first is said."""
+
 # Half a minute of computing at a stretch: several of it where others compute beside it.
 pytestmark = pytest.mark.timeout(600)
 
@@ -81,6 +86,14 @@ def test_no_promise_is_broken_in_any_seed(outcomes: list[Outcome]) -> None:
 @pytest.mark.long
 def test_nor_in_the_seeds_after_them() -> None:
     assert_clean([run_seed(seed) for seed in LATER if seed not in SEEDS])
+
+
+@pytest.mark.long
+def test_nor_in_fresh_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    first = fresh_seed()
+    with capsys.disabled():
+        sys.stdout.write(f"\n{FRESH_SEEDS} fresh seeds from {first} on\n")
+    assert_clean([run_seed(seed) for seed in range(first, first + FRESH_SEEDS)])
 
 
 def assert_clean(outcomes: list[Outcome]) -> None:

@@ -128,3 +128,18 @@ def test_what_leaves_a_process_is_kept_as_a_finding_and_ends_it() -> None:
     world.run(1.0)
     assert [(name, str(error)) for name, error in world.failures] == [("a.1", "a bug")]
     assert world.living() == []
+
+
+def test_a_process_whose_wait_is_over_is_held_up_by_another_one_that_waits_above_it(clock: SimClock) -> None:
+    below, above = Process("below", clock, Trace()), Process("above", clock, Trace())
+    ready, seen = list[bool](), list[tuple[bool, bool]]()
+
+    def look() -> None:
+        seen.append((bool(ready), below.held_up_at == clock.monotonic()))
+
+    clock.after(1, lambda: above.wait(5, lambda: False))
+    clock.after(2, look)
+    clock.after(3, lambda: ready.append(True))
+    clock.after(4, look)
+    below.wait(20, lambda: ready)
+    assert seen == [(False, False), (True, True)]

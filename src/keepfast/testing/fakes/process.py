@@ -20,6 +20,11 @@ class SimulationError(Exception):
     """The code under simulation violated a contract of the ports, or the simulator was misused."""
 
 
+def _never() -> bool:
+    """What a process waits for that does not wait."""
+    return False
+
+
 class Process:
     """One process. Every port call of it begins with `enter`, every wait of it is `wait`, and whatever its background
     threads would do goes through `later`: so a killed process does nothing more, and a stopped one does it afterwards.
@@ -36,6 +41,7 @@ class Process:
         self._calls_left: int | None = None
         self._bottom: int | None = None
         self._until = inf
+        self._ready: Callable[[], object] = _never
         self.in_callback = False
         self.at_end: list[Action] = []
         """Callbacks when the process ends in any way."""
@@ -61,9 +67,9 @@ class Process:
         callback, where the same would be asked for again at once.
         """
         clock = self.clock
-        deadline, held_up_s = clock.monotonic() + timeout_s, clock.held_up_s
+        deadline, held_up_s, ready_before = clock.monotonic() + timeout_s, clock.held_up_s, self._ready
         outermost, self._bottom = self._bottom, len(clock.waits) if self._bottom is None else self._bottom
-        self._until = deadline
+        self._until, self._ready = deadline, ready
         clock.waits.append((deadline, self, ready))
         yields = yields and not self.in_callback
         try:
@@ -79,14 +85,15 @@ class Process:
                     return bool(ready())
         finally:
             clock.waits.pop()
-            self._bottom, self._until = outermost, inf
+            self._bottom, self._until, self._ready = outermost, inf, ready_before
             if clock.held_up_s > held_up_s:
                 self._held_up_at = clock.monotonic()
 
     @property
     def held_up_at(self) -> float:
         """When another process's wait, above it on the stack, last kept it from going on; now, if one does."""
-        return self.clock.monotonic() if self._until < self.clock.monotonic() else self._held_up_at
+        is_over = self._until < self.clock.monotonic() or (self._until < inf and self._ready())
+        return self.clock.monotonic() if is_over else self._held_up_at
 
     @property
     def on_top(self) -> bool:
