@@ -274,10 +274,10 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     assert any("nobody" in line for line in text)
     assert "charge: its handler has been running orders[1] offset 7 for 31 s: x.py:1 w < shop.py:3 charge" in text
     assert "charge: and 4 more handlers do not return" in text
-    assert "charge: probation, 2 records run alone" in text
+    assert "charge: probation, 2 suspects" in text
     first = next(line for line in text if line.startswith("orders "))
     assert first.split()[1:5] == ["29", "0", "29", "2,900"]
-    assert first.endswith("probation: 1 run alone")
+    assert first.endswith("probation: 1 suspects")
     assert text[-1] == "and 10 partitions with less lag"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import ceil, log2
 from typing import Any
 
 import pytest
@@ -13,18 +14,22 @@ from keepfast.core import commit_metadata
 from keepfast.core.commit_metadata import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap
 from keepfast.core.crash_guard import (
     MAX_COUNTED,
-    MAX_SPANS,
     MAX_STARTS,
+    MAX_SUSPECTS,
     MIN_LEASE,
     NOT_DEAD,
+    ONE_BY_ONE,
+    UNKNOWN,
     CrashWatch,
     Fate,
     Guard,
+    SuspectTrial,
     coarser,
     common,
     covers,
     inherited,
     lease_length,
+    next_trial,
     read,
     spans_of,
     write,
@@ -215,7 +220,7 @@ def test_a_killer_that_was_in_hand_at_two_deaths_is_a_suspect_whatever_else_dies
         exact = data.draw(st.booleans())
         found = replace(guard, lease=killer + 1 if has_it else base + 1)
         guard = inherited(found, base, Fate(dead=True, in_hand=noted if exact else None))
-        assert len(guard.in_hand) <= MAX_SPANS >= len(guard.suspects)
+        assert len(guard.in_hand) <= MAX_SUSPECTS >= len(guard.suspects)
         assert killed < 2 or covers(guard.suspects, killer) or (guard.until or 0) > killer
 
 
@@ -330,9 +335,11 @@ class Watched:
 
     found: Guard = field(default_factory=Guard)
     pressed: int = 0
+    base: int = 0
+    first_lease: int = MIN_LEASE
 
     def __post_init__(self) -> None:
-        self.watch = CrashWatch(self.found, self._commit_soon)
+        self.watch = CrashWatch(self.found, self._commit_soon, first_lease=self.first_lease, base=self.base)
 
     def _commit_soon(self) -> None:
         self.pressed += 1
@@ -528,3 +535,159 @@ def test_in_probation_a_killer_is_started_so_often_and_no_innocent_is_charged(ki
             base += 1
     assert base == len(kinds)
     assert started == [most if kind == "killer" else 1 for kind in kinds]
+
+
+# -- the search among many suspects
+
+
+def test_many_suspects_are_tried_by_halves_and_few_of_them_alone() -> None:
+    whole = ((0, 400),)
+    assert next_trial(whole, 0, (), passed=False) == SuspectTrial(200)
+    assert next_trial(whole, 200, (), passed=True) == SuspectTrial(300)
+    assert next_trial(whole, 380, (), passed=True) == SuspectTrial(), "nothing points at these: they run together"
+    assert next_trial(whole, 400, (), passed=True) is None
+    assert next_trial(((0, ONE_BY_ONE),), 0, (), passed=False) == SuspectTrial(alone=True)
+
+
+def test_after_a_death_those_that_were_tried_are_halved_before_the_others() -> None:
+    whole = ((0, 400),)
+    assert next_trial(whole, 0, (200,), passed=False) == SuspectTrial(100)
+    assert next_trial(whole, 100, (200,), passed=True) == SuspectTrial(150)
+    assert next_trial(whole, 180, (200,), passed=True) == SuspectTrial(200, alone=True)
+    assert next_trial(whole, 200, (200,), passed=True) == SuspectTrial(300)
+    assert next_trial(((0, 20), (100, 380)), 0, (110,), passed=False) == SuspectTrial(110, alone=True)
+
+
+def test_the_lease_ends_behind_the_half_that_is_tried_and_asks_for_no_more() -> None:
+    one = Watched(Guard(suspects=((10, 210),)), base=10, first_lease=2048)
+    one.watch.run_out()
+    assert one.commit(10, 10).lease == 110
+    pressed = one.pressed
+    one.watch.run_out()
+    assert one.pressed == pressed, "a commit would not move it"
+    assert not one.watch.is_tried(109)
+    assert one.watch.is_tried(110)
+    one.watch.pass_trial(110)
+    assert (one.pressed, one.commit(50, 110).lease) == (pressed + 1, 160)
+
+
+def test_a_death_during_a_trial_is_remembered_with_the_commit() -> None:
+    found = Guard(lease=110, suspects=((10, 210),), narrowed=(160,))
+    for fate in (UNKNOWN, dead((10, 110))):
+        guard = inherited(found, 10, fate)
+        assert guard.narrowed == (110, 160)
+        assert read(write(guard, 10), 10).narrowed == (110, 160)
+    assert inherited(found, 10, dead()).narrowed == (160,), "none of them was in flight"
+    assert inherited(found, 120, NOT_DEAD).narrowed == (160,), "what lies below the commit is over"
+
+
+def test_a_suspect_that_was_counted_runs_alone_wherever_it_is() -> None:
+    one = Watched(Guard(suspects=((0, 400),), starts={70: 2}))
+    assert (one.watch.trial, one.watch.has_alone) == (SuspectTrial(200), True)
+    assert [at for at in range(400) if one.watch.runs_alone(at)] == [70]
+
+
+def test_what_lies_behind_the_end_of_the_log_is_no_suspect() -> None:
+    one = Watched(Guard(mark=2048, until=2048))
+    assert one.watch.trial == SuspectTrial(1024)
+    one.watch.limit_suspects(7)
+    assert one.watch.trial == SuspectTrial(alone=True)
+    assert one.commit(0, 0) == Guard(mark=2048, until=7)
+
+
+class Search:
+    """Lives of owners, one after another, over a stretch of suspects: a killer ends the life that tries it."""
+
+    def __init__(self, count: int, killers: set[int], *, most: int, exact: bool) -> None:
+        self.count, self.killers, self.most, self.exact = count, killers, most, exact
+        self.left = set(range(count))
+        self.letters: set[int] = set()
+        self.together: list[int] = []
+        self.counted: set[int] = set()
+        self.deaths = 0
+        self._text = write(Guard(mark=None if exact else count, suspects=((0, count),)), 0)
+        self._base = 0
+
+    def live(self, fate: Fate, *, trials: int = 1_000) -> Fate:
+        """One owner, which ends in order after so many trials. Returns its fate."""
+        one = Watched(inherited(read(self._text, self._base), self._base, fate), base=self._base, first_lease=WINDOW)
+        watch, handed = one.watch, self._base
+        watch.run_out()
+        self._commit(one, handed)
+        for _ in range(trials):
+            if watch.trial is None:
+                break
+            tried = sorted(at for at in self.left if handed <= at < (watch.lease if watch.trial.end else self.count))
+            died = self._alone(one, tried, handed) if watch.trial.alone else self._together(tried)
+            if died:
+                self.deaths += 1
+                return Fate(dead=True, in_hand=spans_of((at, at + 1) for at in died)) if self.exact else UNKNOWN
+            self.left -= set(tried)
+            handed = self.count if watch.trial.end is None else watch.trial.end
+            watch.pass_trial(handed)
+            self._commit(one, handed)
+        watch.leave()
+        self._commit(one, handed)
+        return NOT_DEAD
+
+    def _commit(self, one: Watched, handed: int) -> None:
+        self._base = min(self.left, default=self.count)
+        self._text = write(one.commit(self._base, max(handed, self._base)), self._base)
+
+    def _together(self, tried: list[int]) -> list[int]:
+        self.together.append(len(tried))
+        return tried if self.killers & set(tried) else []
+
+    def _alone(self, one: Watched, tried: list[int], handed: int) -> list[int]:
+        for at in tried:
+            if one.watch.starts(at) >= self.most:
+                self.letters.add(at)
+            else:
+                one.watch.charge(at)
+                self._commit(one, handed)
+                self.counted.add(at)
+                if at in self.killers:
+                    return [at]
+                one.watch.came_back(finished=True)
+            self.left.discard(at)
+            self._commit(one, handed)
+        return []
+
+
+many = st.integers(ONE_BY_ONE + 1, 20 * ONE_BY_ONE)
+
+
+@given(many, st.data(), st.integers(1, 3), st.booleans())
+def test_a_killer_among_many_costs_a_death_for_each_half_and_its_starts(
+    count: int, data: st.DataObject, most: int, exact: bool
+) -> None:
+    search, fate = Search(count, {data.draw(st.integers(0, count - 1))}, most=most, exact=exact), NOT_DEAD
+    for _ in range(30):
+        fate = search.live(fate)
+    assert search.left == set()
+    assert search.letters == search.killers
+    assert search.deaths <= ceil(log2(count / ONE_BY_ONE)) + 1 + most
+    assert search.together[0] == (count + 1) // 2
+
+
+@given(many, st.data(), st.lists(st.integers(1, 4), max_size=6), st.booleans())
+def test_several_killers_are_found_however_owners_end_and_no_innocent_is_dead_lettered(
+    count: int, data: st.DataObject, stops: list[int], exact: bool
+) -> None:
+    killers = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
+    search, fate = Search(count, killers, most=3, exact=exact), NOT_DEAD
+    for trials in stops:
+        fate = search.live(fate, trials=trials)
+    for _ in range(60):
+        fate = search.live(fate)
+    assert search.left == set()
+    assert search.letters == killers
+    assert search.deaths <= len(killers) * (ceil(log2(count / ONE_BY_ONE)) + 1 + 3)
+
+
+@given(many)
+def test_without_a_killer_a_search_has_few_trials_and_counts_no_start(count: int) -> None:
+    search = Search(count, set(), most=3, exact=False)
+    search.live(NOT_DEAD)
+    assert (search.left, search.counted) == (set(), set())
+    assert len(search.together) <= ceil(log2(count / ONE_BY_ONE)) + 1

@@ -7,6 +7,7 @@ from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.crash_guard import Fate, Guard
 from keepfast.core.errors import Fault
 from keepfast.core.guards import BreakerPolicy
+from keepfast.core.policies import CommitPolicy
 from keepfast.engine.control import ControlOrder
 from keepfast.engine.crash_guard import ExclusiveGate
 from tests.engine.world import World, refusing
@@ -80,6 +81,66 @@ def test_suspects_are_batches_of_one_and_run_alone() -> None:
     assert sorted(seen) == ["0:0", "0:1", "0:2", "1:0", "1:1"]
 
 
+def test_many_suspects_are_tried_by_halves_in_batches_and_count_no_start() -> None:
+    found = {0: died(lease=200, mark=200)}
+    world = World(fine, order="none", size=500, partitions=1, max_deliveries=3, found=found, commit=SELDOM)
+    world.feed("a" * 200)
+    sizes = []
+    while len(world.done) < 200:
+        settle(world)
+        assert len(world.out) == 1
+        [batch] = world.out
+        assert not committed_guard(world).starts
+        end = int(batch[-1].partition(":")[2]) + 1
+        assert committed_guard(world).lease == end or end == 200, "it says which are tried"
+        sizes.append(len(batch))
+        settle(world)
+        assert world.out == [batch], "nothing more is tried before these came back"
+        world.work()
+    settle(world)
+    assert sizes == [100, 50, 25, 25]
+    assert not world.loop.probation.suspected
+
+
+def test_what_is_no_suspect_and_other_consumers_run_beside_a_half() -> None:
+    found = {0: died(lease=200, mark=200)}
+    world = World(fine, order="none", size=100, partitions=2, max_deliveries=3, found=found, commit=SELDOM, wait_s=0.0)
+    gate = world.loop.probation._gate
+    neighbour = object()
+    gate.join(neighbour)
+    world.feed("a" * 200)
+    world.feed("bbb", partition=1)
+    settle(world)
+    assert sum(one.startswith("1:") for batch in world.out for one in batch) == 3
+    assert sum(map(len, world.out)) == 103
+    assert not gate.is_held_by_another(neighbour)
+
+
+def test_a_half_that_a_process_died_of_is_halved_first_and_few_of_them_run_alone() -> None:
+    guard = Guard(40, 200, 200, {}, narrowed=(40,))
+    metadata = commit_metadata.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
+    world = World(fine, size=100, partitions=1, max_deliveries=3, found={0: metadata})
+    world.feed("a" * 200)
+    settle(world)
+    assert [len(batch) for batch in world.out] == [20]
+    assert committed_guard(world).narrowed == (40,)
+    again = World(fine, size=100, partitions=1, max_deliveries=3, found={0: died_in_the_half(20)})
+    again.feed("a" * 200)
+    settle(again)
+    assert again.out == [["0:0"]]
+    assert dict(committed_guard(again).starts) == {0: 1}
+
+
+SELDOM = CommitPolicy(mode="interval", every_s=1_000.0)
+"""Its leases are long."""
+
+
+def died_in_the_half(end: int) -> str:
+    """What an owner left that died while it tried the suspects below `end`, of 200."""
+    guard = Guard(end, 200, 200, {}, narrowed=(2 * end,))
+    return commit_metadata.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
+
+
 def test_a_start_is_counted_before_and_taken_back_after() -> None:
     world = World(fine, size=3, partitions=1, max_deliveries=3, found={0: died(mark=16, s1=2)})
     world.feed("ab")
@@ -107,7 +168,7 @@ def test_behind_the_last_suspect_batches_are_as_large_as_ever() -> None:
     world = World(fine, size=3, wait_s=0.2, partitions=1, max_deliveries=3, found={0: died(lease=2, mark=2)})
     world.feed("aaaaaaaa")
     world.play(steps=10)
-    assert world.calls == [["0:0"], ["0:1"], ["0:2"], ["0:3", "0:4", "0:5"], ["0:6", "0:7"]]
+    assert world.calls == [["0:0"], ["0:1"], ["0:2", "0:3", "0:4"], ["0:5", "0:6", "0:7"]]
 
 
 def test_a_suspect_that_fails_is_judged_like_any_other_and_blocks_no_other_while_it_waits() -> None:

@@ -83,7 +83,7 @@ def _problems(name: str, state: ConsumerState) -> Iterator[Text]:
         *_stuck(state),
     ]
     suspects = sum(one.suspects for one in state.partitions)
-    texts += [f"probation, {suspects:,} records run alone"] if suspects else []
+    texts += [f"probation, {suspects:,} suspects"] if suspects else []
     yield from (Text(f"{clean_text(name)}: {clean_text(text, 300)}", "red") for text in texts if text)
 
 
@@ -187,7 +187,7 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
     notes += [f"window full for {_span(one.window_full_s)}"] if one.window_full_s >= WINDOW_FULL_S else []
     notes += [f"not fetched: {pause}" for pause in one.pauses] + (["closing"] if one.closing else [])
     notes += [f"{one.failed_records:,} failing"] if one.failed_records else []
-    notes += [f"probation: {one.suspects:,} run alone"] if one.suspects else []
+    notes += [f"probation: {one.suspects:,} suspects"] if one.suspects else []
     return (
         name,
         one.topic,

@@ -22,8 +22,8 @@ WINDOW = 16_384
 METADATA_LIMIT = 4_096
 """What a broker takes as commit metadata by default (offset.metadata.max.bytes)."""
 
-GUARD_LIMIT = 512
-"""Characters kept free for the crash guard, which says little."""
+GUARD_LIMIT = 1_024
+"""Characters kept free for the crash guard, which says little as long as no process has died."""
 
 _VERSION = "kf1"
 _FIELDS = 7

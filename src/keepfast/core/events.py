@@ -303,7 +303,7 @@ class PreviousOwnerCrashed(Event):
     """The process that had the partition before died while records may have been in flight.
 
     `in_flight`: how many records of this partition; None if that is not known, and then everything from `offset` up to
-    `in_flight_below` may have been. `suspected`: records that were in flight at two crashes run alone from now on.
+    `in_flight_below` may have been. `suspected`: records that were in flight at two crashes are on probation now.
     """
 
     topic: str
@@ -316,7 +316,7 @@ class PreviousOwnerCrashed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbationStarted(Event):
-    """So many records of the partition may have killed their process: they run one at a time."""
+    """So many records of the partition may have killed their process: they are tried by halves, a few one at a time."""
 
     topic: str
     partition: int
@@ -358,7 +358,8 @@ class CommitFailed(Event):
 class Held(Event):
     """Nothing new starts because of `hold`: of one partition, or of the whole consumer (`topic` is empty).
 
-    The hold of a partition ends with `Released`, or with its assignment.
+    The hold of a partition ends with `Released`, with its assignment, or where it begins again (`Sought`,
+    `PartitionReset`).
     """
 
     hold: str

@@ -92,8 +92,8 @@ class Lanes(Protocol):
         """
         ...
 
-    def hand_out_singly(self, *, on: bool) -> None:
-        """Whether batches are of one record, at once: one of them may be a killer."""
+    def hand_out_at_once(self, *, on: bool, singly: bool = False) -> None:
+        """Whether batches do not wait for more records, and `singly`: are of one, because one may be a killer."""
 
     def give_back(self, run: Run) -> None:
         """The run stopped early, without a failure: put back what it did not do."""
@@ -110,7 +110,7 @@ class _RecordLanes:
 
     kept: Sequence[Batch] = ()
 
-    def hand_out_singly(self, *, on: bool) -> None:
+    def hand_out_at_once(self, *, on: bool, singly: bool = False) -> None:
         """What the loop takes of a suspect is one record already: there is no batch."""
 
     def give_back(self, run: Run) -> None:

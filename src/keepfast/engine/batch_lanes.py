@@ -38,12 +38,13 @@ class BatchLanes:
         self._kept: OrderedSet[Batch] = OrderedSet()  # waiting, or about to run again
         self._timers: Timers[Batch] = Timers(self._kept.__contains__)
         self._again: deque[Batch] = deque()
-        self._singly = False  # batches of one record, at once: one of them may be a killer
+        self._at_once = False  # what there is, without waiting for more: suspects are tried
+        self._singly = False  # batches of one record: one of them may be a killer
         self._owing: dict[Batch, Callable[[float], None]] = {}  # what happens when all that is done is committed
 
-    def hand_out_singly(self, *, on: bool) -> None:
-        """From now on batches of one record, at once, because one of them may be a killer; or as the policy says."""
-        self._singly = on
+    def hand_out_at_once(self, *, on: bool, singly: bool = False) -> None:
+        """Hand out batches of what there is, or of one record, because there may be a killer; or as the policy says."""
+        self._at_once, self._singly = on, singly
 
     # -- what is handed out
 
@@ -79,8 +80,8 @@ class BatchLanes:
         room = self._fill()
         if not self._parts:
             return None
-        if self._due is None or self._singly:
-            self._due = now + (0.0 if self._singly else self._policy.wait_s)
+        if self._due is None or self._at_once:
+            self._due = now + (0.0 if self._at_once else self._policy.wait_s)
         if self._waited:
             waited = {part.partition for part in self._parts} & self._waited
             self._waited -= waited

@@ -1,6 +1,8 @@
-"""Probation: after the second death in about the same place, the records that may have caused it run one by one, alone.
+"""Probation: after the second death in about the same place, the records that may have caused it are searched.
 
-Nothing else of the process runs beside a suspect, so a crash is caused by it or from outside. An abandoned handler
+Many suspects are tried by halves, beside everything else: the lease of their partition ends behind the half, and moves
+on when all of it came back (see `core.crash_guard`). A few run one by one, alone: nothing else of the process runs
+beside such a suspect, so a crash is caused by it or from outside. An abandoned handler
 still runs and can still crash the process. Other records continue whenever no suspect is ready: one that waits for
 its next attempt blocks none. Owner: the loop thread.
 
@@ -9,12 +11,15 @@ Which consumers may run records in this process: all, or one of them alone. Shar
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from threading import Lock
 
 from keepfast.core import crash_guard
 from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, MIN_LEASE, UNKNOWN, CrashWatch, Fate, Guard
+from keepfast.core.errors import SourceError
 from keepfast.core.events import PreviousOwnerCrashed, ProbationEnded, ProbationStarted
 from keepfast.core.lanes import Lanes
 from keepfast.core.records import TopicPartition
@@ -91,7 +96,8 @@ hang forever, and the others must continue; what kills only after so long is not
 class Probation:
     """Keeps the watch over new partitions, and says what may start while some of them have suspects.
 
-    `suspected` are those that have. With `max_deliveries` None there is no crash guard.
+    `suspected` are those that have, whether these are searched by halves or run alone. `seen_ends` says where the logs
+    end, as the client knows it. With `max_deliveries` None there is no crash guard.
     """
 
     def __init__(
@@ -106,11 +112,13 @@ class Probation:
         gate: ExclusiveGate,
         events: Events,
         recorder: FlightRecorder | None = None,
+        seen_ends: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
     ) -> None:
         self._name = plan.name
         self._group = plan.group
         self._events = events
         self._recorder = recorder
+        self._seen_ends = seen_ends
         self._max_deliveries = plan.max_deliveries
         self._first_lease = MIN_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
         self._lanes = lanes
@@ -124,6 +132,7 @@ class Probation:
         self._next: Run | None = None  # taken from the lanes, and waits until it may start
         self._alone: Run | None = None  # the suspect that is running,
         self._accused: Partition | None = None  # and where its start is counted
+        self._quiet: set[TopicPartition] = set()  # nothing of what was tried was running a turn ago
 
     def join(self) -> None:
         """The consumer starts: the others of its process have to reckon with it, until it leaves."""
@@ -175,7 +184,8 @@ class Probation:
         flight = self._flight(partition)
         token = self._recorder.token if self._recorder is not None and flight >= 0 else ""
         commit_soon = partial(self._committer.commit_soon, partition)
-        watch = CrashWatch(guard, commit_soon, first_lease=self._first_lease, token=token)
+        base = partition.ledger.watermark()
+        watch = CrashWatch(guard, commit_soon, first_lease=self._first_lease, token=token, base=base)
         partition.attach(watch, flight)
         return watch
 
@@ -219,10 +229,11 @@ class Probation:
 
     def _hand_out_suspects(self, partition: Partition) -> None:
         self.suspected[partition.place] = partition
-        self._lanes.hand_out_singly(on=True)
+        self._quiet.discard(partition.place)
+        self._lanes.hand_out_at_once(on=True, singly=self._runs_some_alone())
 
     def suspects_of(self, partition: Partition) -> int:
-        """How many records of the partition run alone, at most."""
+        """How many records of the partition are suspects, at most."""
         watch = partition.watch
         return _suspects(partition, watch) if watch is not None and partition.place in self.suspected else 0
 
@@ -239,6 +250,54 @@ class Probation:
             self._gate.acknowledge(self)
         return True
 
+    def search(self, now: float) -> bool:
+        """Have more suspects tried where those that were tried came back, and end the searches that are over. Whether
+        suspects run alone now: then `take` says what starts.
+        """
+        for place, partition in list(self.suspected.items()):
+            watch = partition.watch
+            if watch is not None and partition.live and not partition.closing:
+                self._search_in(place, partition, watch, now)
+            if watch is None or not partition.live or _is_over(partition, watch):
+                self._end(place, partition)
+        alone = self._next is not None or self._alone is not None or self._runs_some_alone()
+        if not alone:
+            self._gate.release(self)
+        self._lanes.hand_out_at_once(on=bool(self.suspected), singly=alone)
+        return alone
+
+    def _runs_some_alone(self) -> bool:
+        return any(one.live and one.watch is not None and one.watch.has_alone for one in self.suspected.values())
+
+    def _search_in(self, place: TopicPartition, partition: Partition, watch: CrashWatch, now: float) -> None:
+        """What was handed out may be gathered for a batch still, so a turn must have passed in which nothing ran."""
+        if watch.begins_search and partition.buffer:
+            with suppress(SourceError):
+                watch.limit_suspects(self._seen_ends([place]).get(place, watch.suspects_end))
+        trial = watch.trial
+        if trial is None or (trial.alone and trial.end is None) or not watch.is_tried(partition.handed):
+            return
+        pending = self._alone is not None or (self._next is not None and _first(self._next).partition is partition)
+        if pending or self._is_out(partition, now):
+            self._quiet.discard(place)
+        elif place not in self._quiet:
+            self._quiet.add(place)
+        else:
+            self._quiet.discard(place)
+            watch.pass_trial(partition.handed)
+
+    def _is_out(self, partition: Partition, now: float) -> bool:
+        """Whether records of the partition are running, and not for so long that they are waited for no more."""
+        out = chain(self._in_flight, self._in_flight.given_up)
+        return any(part.partition is partition for run in out if now - run.begun_at < ALONE_S for part in run.parts)
+
+    def _end(self, place: TopicPartition, partition: Partition) -> None:
+        if partition.watch is not None and partition.live:
+            partition.watch.clear_suspects()
+        del self.suspected[place]
+        self._quiet.discard(place)
+        self._ended(place, handed_over=not partition.live)
+
     def take(self, room: int, now: float) -> list[Run]:
         """What to start now instead of what the lanes would give: up to `room` single records that are not suspects, or
         one suspect.
@@ -253,7 +312,7 @@ class Probation:
                 break
             if not (_is_startable(run) and self._guards.lets(run)):
                 self._put_back(run, now)
-            elif not _is_suspect(run):
+            elif not _runs_alone(run):
                 if self._is_exposed():
                     self._next = run
                     break
@@ -268,7 +327,8 @@ class Probation:
                 self._note_delay(run, now, late=run is waited)
                 self._alone, self._accused = run, _first(run).partition
                 return [run]
-        self._look_around()
+        if self._next is None or not _runs_alone(self._next):
+            self._gate.release(self)
         return runs
 
     def rest(self, now: float) -> None:
@@ -353,31 +413,17 @@ class Probation:
             for one in self.suspected.values()
         )
 
-    def _look_around(self) -> None:
-        """What is over: the need for the gate, and probations whose suspects are through."""
-        if self._next is None or not _is_suspect(self._next):
-            self._gate.release(self)
-        if self._next is not None:
-            return
-        for place, partition in list(self.suspected.items()):
-            watch = partition.watch
-            over = watch is None or (_is_through(partition, watch) and not watch.exposed)
-            if over or not partition.live:
-                if watch is not None and partition.live:
-                    watch.clear_suspects()
-                del self.suspected[place]
-                self._ended(place, handed_over=not partition.live)
-        if not self.suspected:
-            self._lanes.hand_out_singly(on=False)
-
     def _ended(self, place: TopicPartition, *, handed_over: bool) -> None:
         self._events.emit(ProbationEnded(*self._events.source, **place._asdict(), handed_over=handed_over))
 
 
-def _is_through(partition: Partition, watch: CrashWatch) -> bool:
-    """Whether all suspects are finished."""
+def _is_over(partition: Partition, watch: CrashWatch) -> bool:
+    """Whether all suspects are finished, or came back when they were tried, and the broker holds no count."""
+    if watch.exposed:
+        return False
     ledger = partition.ledger
-    return ledger.watermark() >= watch.until and all(ledger.are_finished(*span) for span in watch.suspects)
+    finished = ledger.watermark() >= watch.until and all(ledger.are_finished(*span) for span in watch.suspects)
+    return finished or watch.trial is None
 
 
 def _suspects(partition: Partition, guard: Guard | CrashWatch) -> int:
@@ -416,8 +462,8 @@ def _is_startable(run: Run) -> bool:
     return all(one.live and not one.closing and one.holds <= {RATE} for one in partitions)
 
 
-def _is_suspect(run: Run) -> bool:
+def _runs_alone(run: Run) -> bool:
     return any(
-        part.partition.watch is not None and part.partition.watch.is_suspect(part.messages[0].offset())
+        part.partition.watch is not None and part.partition.watch.runs_alone(part.messages[0].offset())
         for part in run.parts
     )

@@ -57,16 +57,17 @@ class Starter:
 
     def start(self, now: float, *, keep: bool) -> None:
         """Start what may start. With `keep`, runs of a fast handler are kept for `walk_kept`."""
-        sizer, in_flight, suspects = self.sizer, self.in_flight, self._probation.suspected
+        sizer, in_flight, probation = self.sizer, self.in_flight, self._probation
+        alone = bool(probation.suspected) and probation.search(now)
         size = sizer.size
-        if size > 1 and not suspects:
+        if size > 1 and not alone:
             self._lanes.grow(size)
         if sizer.trial:
             self._await_trial(now)
         room = sizer.workers - len(in_flight)
         if room <= 0:
             return
-        runs = self._probation.take(room, now) if suspects else self._guards.take(self._failures, room, size, now)
+        runs = probation.take(room, now) if alone else self._guards.take(self._failures, room, size, now)
         if not runs:
             return
         in_flight.start(runs, now)

@@ -194,6 +194,7 @@ class LoopParts:
             committer=self.committer,
             guards=self.guards,
             in_flight=self.in_flight,
+            seen_ends=self.ports.source.seen_ends,
             gate=self.ports.gate,
             recorder=self.ports.recorder,
             events=self.events,

@@ -281,7 +281,7 @@ def _guards(state: ConsumerState) -> Iterator[Reason]:
         yield Reason(code="registry_away", level="degraded", text=text)
     suspects = sum(one.suspects for one in state.partitions)
     if suspects:
-        text = f"Probation: {suspects} records run one at a time, because a process crashed twice with them in flight."
+        text = f"Probation: {suspects} records are on probation, because a process crashed twice with them in flight."
         yield Reason(code="probation", level="degraded", text=text)
     if any(hold.name == "operator" for hold in state.holds):
         yield Reason(code="paused", level="ok", text="It was paused by an operator.")

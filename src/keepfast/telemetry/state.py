@@ -61,7 +61,7 @@ class PartitionState(StateStruct, frozen=True, kw_only=True):
     window_full_s: float = 0.0
     """How long no further record of it has started, because they lie too far above the unfinished one at `position`."""
     suspects: int = 0
-    """Records on probation: they run one at a time, because a process crashed twice while they were in flight."""
+    """Records on probation, because a process crashed twice while they were in flight: see the crash guard."""
 
 
 class Hold(StateStruct, frozen=True, kw_only=True):

@@ -139,7 +139,9 @@ def _of_partitions(event: events.Event) -> str:  # noqa: PLR0911 - a sentence fo
             guess = "the record may be the reason" if suspected else "the record is not suspected"
             return f"The process that had {_record(event)} in flight ended without a commit: {guess}"
         case events.ProbationStarted(suspects=suspects):
-            return f"{event.topic}[{event.partition}]: {_count(suspects, 'record')} that may end the process run alone"
+            return (
+                f"{event.topic}[{event.partition}]: {_count(suspects, 'record')} that may end the process on probation"
+            )
         case events.ProbationEnded(handed_over=handed_over):
             how = "another member continues" if handed_over else "all of them are finished"
             return f"{event.topic}[{event.partition}]: no record runs alone any more, {how}"
