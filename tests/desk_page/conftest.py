@@ -56,13 +56,21 @@ class ServedDesk:
 
 @contextmanager
 def serving(
-    bootstrap: str, letters: str, folder: Path, *urls: str, reader: ValueReader | None = None, **options: Any
+    bootstrap: str,
+    letters: str,
+    folder: Path,
+    *urls: str,
+    desk_topic: str = "",
+    reader: ValueReader | None = None,
+    **options: Any,
 ) -> Iterator[ServedDesk]:
     """A running desk of one dead-letter topic. `urls`: health servers of processes; `options`: of the server."""
     file = TokenFile(folder / "tokens.json")
     roles: list[Role] = list(RIGHTS)
     tokens = {role: file.add(f"{role}-person", role) for role in roles}
-    desk = Desk(connection(bootstrap), DeskOptions(topics=(letters,), by="test", desk_topic=f"{letters}.desk"))
+    desk = Desk(
+        connection(bootstrap), DeskOptions(topics=(letters,), by="test", desk_topic=desk_topic or f"{letters}.desk")
+    )
     try:
         made = DeskServerOptions(
             port=0, tokens=file.path, command_options=("--brokers", bootstrap), reader=reader, **options

@@ -35,7 +35,7 @@ from keepfast.wiring.assembly import Assembly, event_loop_thread
 from keepfast.wiring.consumers import ConsumerSpec
 
 if TYPE_CHECKING:
-    from keepfast.desk import UnresolvedCounter
+    from keepfast.desk import ControlAudit, UnresolvedCounter
 
 log = get_logger("keepfast.lifecycle")
 
@@ -99,6 +99,7 @@ class AppInstance:
         self._server = AppServer(without_server(settings) if options.embedded else settings)
         self._assembly: Assembly | None = None
         self._counter: UnresolvedCounter | None = None
+        self._audit: ControlAudit | None = None
         self.started = self.runs = False
         self._aborted = False
         self._code: concurrent.futures.Future[int] = concurrent.futures.Future()
@@ -247,12 +248,14 @@ class AppInstance:
                 hooks=self._hooks,
             )
             undo.callback(assembly.close, 1.0)
-            if (connection := assembly.letters_connection) is not None:
-                from keepfast.desk import UnresolvedCounter
+            from keepfast.desk import ControlAudit, UnresolvedCounter
 
+            if (connection := assembly.letters_connection) is not None:
                 self._counter = UnresolvedCounter.of(assembly.threads, connection, self._settings)
             more = list if self._counter is None else self._counter.families
-            self._server.attach(assembly, self.inboxes.service, more)
+            self._audit = ControlAudit.of(assembly.audit_connection, self._settings)
+            audit = self._audit.note if self._audit is not None else None
+            self._server.attach(assembly, self.inboxes.service, more, audit)
             self.sends = AppSends(assembly.sink)
             self._assembly = assembly
             self._refuse_aborted()
@@ -288,6 +291,8 @@ class AppInstance:
         assembly = self._assembled
         if self._counter is not None:
             self._counter.stop(min(COUNTER_STOP_S, left_s / 4))
+        if self._audit is not None:
+            self._audit.stop(min(COUNTER_STOP_S, left_s / 4))
         assembly.end_handlers(max(0.5, left_s - self._reserved_s))
         self.inboxes.stop(max(0.1, min(INBOX_STOP_S, until - time.monotonic())))
         self.inboxes.close()

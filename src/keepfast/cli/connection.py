@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import getpass
 import os
 import shlex
+import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -158,3 +160,12 @@ def settings_for(target: str | None) -> Settings:
     except ConfigError as error:
         *others, last = error.problems
         raise ConfigError(*others, f"{last} (If these settings belong to an app, name it with --app.)") from error
+
+
+def acting_user() -> str:
+    """Who runs this command, for the audit: `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -78,9 +78,11 @@ class ControlClient:
         content = {name: value for name, value in body.items() if value is not None}
         return self._request("POST", path, content, CommandDone)
 
-    def seek(self, consumer: str, topic: str, partition: int, to: SeekTarget, *, plan: bool) -> SeekResult:
+    def seek(
+        self, consumer: str, topic: str, partition: int, to: SeekTarget, *, plan: bool, by: str = "", why: str = ""
+    ) -> SeekResult:
         """Move a partition, or with `plan` say what that would do. Waits until the seek has ended."""
-        body = {"topic": topic, "partition": partition, "to": to, "plan": plan}
+        body = {"topic": topic, "partition": partition, "to": to, "plan": plan, "by": by, "why": why}
         return self._request("POST", ("consumers", consumer, "seek"), body, SeekResult, SEEK_TIMEOUT_S)
 
     def _request(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import click
 import msgspec
 
-from keepfast.cli.connection import exit_on_interrupt
+from keepfast.cli.connection import acting_user, exit_on_interrupt
 from keepfast.cli.control_client import ControlClient, control_options
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import confirmed, console, table
@@ -29,6 +28,7 @@ COLUMN_NAMES = {"lag_s": "SECONDS", "finished_above": "FINISHED"}
 COLOURS = {"ok": "green", "degraded": "yellow", "failing": "red"}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+why_option = click.option("--why", default="", help="The reason, for the audit.")
 
 
 @click.group()
@@ -106,6 +106,7 @@ def _partition_options(command: Callable[..., None]) -> Callable[..., None]:
 @ctl.command(short_help="Stop starting records.")
 @click.argument("consumer")
 @_partition_options
+@why_option
 @json_option
 @control_options
 def pause(consumer: str, *, topic: str | None, partition: int | None, as_json: bool, **options: Any) -> None:
@@ -119,6 +120,7 @@ def pause(consumer: str, *, topic: str | None, partition: int | None, as_json: b
 @ctl.command(short_help="Continue after a pause.")
 @click.argument("consumer")
 @_partition_options
+@why_option
 @json_option
 @control_options
 def resume(consumer: str, *, topic: str | None, partition: int | None, as_json: bool, **options: Any) -> None:
@@ -162,6 +164,7 @@ def lag(consumer: str, *, as_json: bool, **options: Any) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@why_option
 @json_option
 @control_options
 def seek(
@@ -202,7 +205,7 @@ def seek(
         if not yes and not confirmed(f"Move {plan.topic}[{plan.partition}] of {clean_text(consumer)} to {plan.to:,}?"):
             click.echo("Nothing was changed.", err=True)
             raise click.exceptions.Exit(1)
-        done = control.seek(consumer, topic, partition, plan.to, plan=False)
+        done = control.seek(consumer, topic, partition, plan.to, plan=False, **_who(options))
         text = f"Done: it was at {done.position:,} and reads from {done.to:,}."
         if not done.committed:
             text += " The broker has not confirmed the commit yet: a crash before that would undo the seek."
@@ -280,6 +283,7 @@ def _number(value: Any) -> str:
 @ctl.command(short_help="Release a tripped storm guard or an open breaker.")
 @click.argument("consumer")
 @click.argument("hold", type=click.Choice(("storm", "breaker")), default="storm")
+@why_option
 @json_option
 @control_options
 def release(consumer: str, hold: str, *, as_json: bool, **options: Any) -> None:
@@ -296,6 +300,7 @@ def release(consumer: str, hold: str, *, as_json: bool, **options: Any) -> None:
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("offset", type=click.IntRange(0))
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@why_option
 @json_option
 @control_options
 def dead_letter(
@@ -314,32 +319,31 @@ def dead_letter(
     if not yes and not confirmed(f"Dead-letter {place} of {clean_text(consumer)}?"):
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(1)
-    body = {"topic": topic, "partition": partition, "offset": offset, "by": _user()}
+    body = {"topic": topic, "partition": partition, "offset": offset}
     _send("dead-letter", consumer, options, as_json=as_json, **body)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "operator"
 
 
 @ctl.command("log-level", short_help="Change the log level until the process ends.")
 @click.argument("level", type=click.Choice(LEVELS, case_sensitive=False))
+@why_option
 @json_option
 @control_options
 def log_level(level: str, *, as_json: bool, **options: Any) -> None:
     """Set the log level to LEVEL until the process ends."""
     with report_errors(debug=options["debug"]), exit_on_interrupt():
-        _print_result(_control(options).post("log-level", level=level), as_json=as_json)
+        _print_result(_control(options).post("log-level", level=level, **_who(options)), as_json=as_json)
 
 
 def _send(verb: str, consumer: str, options: dict[str, Any], *, as_json: bool, **body: object) -> None:
     if body.get("partition") is not None and body.get("topic") is None:
         raise click.UsageError("--partition needs --topic.")
     with report_errors(debug=options["debug"]), exit_on_interrupt():
-        _print_result(_control(options).post("consumers", consumer, verb, **body), as_json=as_json)
+        _print_result(_control(options).post("consumers", consumer, verb, **body, **_who(options)), as_json=as_json)
+
+
+def _who(options: dict[str, Any]) -> dict[str, str]:
+    """Who gives an order and why, for the audit."""
+    return {"by": acting_user(), "why": options["why"]}
 
 
 def _control(options: dict[str, Any]) -> ControlClient:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +11,7 @@ import click
 
 from keepfast.cli.connection import (
     CONNECT_TIMEOUT_S,
+    acting_user,
     as_start_error,
     connect,
     connection_for,
@@ -255,12 +253,3 @@ def print_empty(desk: Desk, where: CaseFilter = EVERYTHING) -> None:
     click.echo(f"No letter in {names} matches. There are: {there}.")
     topics = " ".join(desk.options.topics)
     click.echo(f"To list them: keepfast dlq list {topics} --state {min(counts)}{reach_options()}", err=True)
-
-
-def acting_user() -> str:
-    """Who runs this command, for the audit: `user@host`."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
-    return f"{user}@{socket.gethostname()}"

@@ -123,13 +123,23 @@ class LetterTrial:
         return f"{letter.topic or 'the record of an unknown topic'} {letter.partition}:{letter.offset}"
 
     def run(self, timeout_s: float, *, reveal: bool, as_json: bool) -> int:
-        """Run it, noted in the audit before and after; prints what became of it, and returns the exit code."""
+        """Run it, and audit how it ended; prints what became of it, and returns the exit code."""
+        if reveal:
+            self._desk.reveal(self._stored.place)
+        name = f"{self._stored.name} with {self.consumer}"
+        with self._desk.audited("try", topic=self._stored.place.topic, count=1, what=name) as audited:
+            result, report = self._tried(timeout_s, reveal=reveal)
+            audited.result = result.outcome if result.failure is None else f"failed: {report.error_type}"
+        if as_json:
+            click.echo(json.dumps(asdict(report)))
+        else:
+            self._print(report, result, reveal=reveal)
+        return EXIT_FAILED if result.failure is not None else 0
+
+    def _tried(self, timeout_s: float, *, reveal: bool) -> tuple[TrialResult, TrialReport]:
         from keepfast.app.trial import try_record
 
         letter = self._stored.letter
-        if reveal:
-            self._desk.reveal(self._stored.place)
-        self._note("started")
         facts = self._desk.cluster.topics([letter.topic or ""])[letter.topic or ""] if letter.topic else None
         with redirect_stdout(sys.stderr):  # what the handler prints is not what this command answers
             result = try_record(
@@ -140,17 +150,7 @@ class LetterTrial:
                 topic_id=(facts.topic_id or "") if facts is not None else "",
                 timeout_s=timeout_s,
             )
-        report = report_of(result, letter, self._settings, reveal=reveal)
-        self._note(result.outcome if result.failure is None else f"failed: {report.error_type}")
-        if as_json:
-            click.echo(json.dumps(asdict(report)))
-        else:
-            self._print(report, result, reveal=reveal)
-        return EXIT_FAILED if result.failure is not None else 0
-
-    def _note(self, result: str) -> None:
-        name = f"{self._stored.name} with {self.consumer}"
-        self._desk.note_action("try", topic=self._stored.place.topic, count=1, what=name, result=result)
+        return result, report_of(result, letter, self._settings, reveal=reveal)
 
     def _print(self, report: TrialReport, result: TrialResult, *, reveal: bool) -> None:
         colour = "red" if report.outcome == "failed" else "green"

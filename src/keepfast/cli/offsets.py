@@ -14,9 +14,16 @@ from typing import Any
 import click
 
 from keepfast.cli.app_loader import load_app
-from keepfast.cli.connection import as_start_error, brokers_option, connect, connection_for, exit_on_interrupt
+from keepfast.cli.connection import (
+    acting_user,
+    as_start_error,
+    brokers_option,
+    connect,
+    connection_for,
+    exit_on_interrupt,
+)
 from keepfast.cli.database import database
-from keepfast.cli.dlq_options import Moment, acting_user
+from keepfast.cli.dlq_options import Moment
 from keepfast.cli.errors import report_errors
 from keepfast.cli.lag import is_app
 from keepfast.cli.terminal import confirmed, console, table
@@ -25,7 +32,7 @@ from keepfast.core.errors import ConfigError, StartError
 from keepfast.core.inbox import RecordIdentity
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
-from keepfast.desk import Desk, DeskOptions
+from keepfast.desk import AuditedAction, Desk, DeskOptions
 from keepfast.groups.offsets import PlannedOffset, ShiftBy, Span, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
@@ -36,6 +43,7 @@ from keepfast.telemetry.clean import clean_text
 from keepfast.wiring.topic_discovery import with_matched_topics
 
 REPLY_TIMEOUT_S = 15.0
+MAX_NAMED = 10
 SHOW_COLUMNS = ("TOPIC", "PARTITION", "START", "COMMITTED", "DONE ABOVE", "END", "LAG")
 PLAN_COLUMNS = ("TOPIC", "PARTITION", "COMMITTED", "NEW", "AGAIN", "SKIPPED")
 EXIT_NOT_CONFIRMED = 1
@@ -171,6 +179,7 @@ def show(
 )
 @click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--why", default="", help="The reason, for the audit.")
 def reset(
     target: str,
     consumer: str | None,
@@ -183,6 +192,7 @@ def reset(
     dsn: str | None,
     dry_run: bool,
     yes: bool,
+    why: str,
     as_json: bool,
     debug: bool,
 ) -> None:
@@ -217,9 +227,11 @@ def reset(
             if not yes and not _confirmed(found.group, plan):
                 click.echo("Nothing was changed.", err=True)
                 raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
-            if reprocess:
-                _forget(found, plan, ids, dsn)
-            _commit(found, plan)
+            with _audited(found, plan, why) as audited:
+                if reprocess:
+                    forgotten = _forget(found, plan, ids, dsn)
+                    audited.result = f"done; the inbox forgot {forgotten:,} records"
+                _commit(found, plan)
             done = True
         if as_json:
             click.echo(json.dumps(_plan_fields(found.group, plan, done=done) | {"known_to_inbox": known}))
@@ -426,16 +438,29 @@ def _print_known(found: OffsetsOfGroup, known: int | None, *, reprocess: bool) -
         click.echo(f"The inbox knows {records} from there on and skips them; --reprocess lets it forget them.")
 
 
-def _forget(found: OffsetsOfGroup, plan: Sequence[PlannedOffset], ids: Mapping[str, str], dsn: str | None) -> None:
-    """Noted first: what cannot be audited is not done. All of it or nothing."""
+@contextmanager
+def _audited(found: OffsetsOfGroup, plan: Sequence[PlannedOffset], why: str) -> Iterator[AuditedAction]:
     topics = ", ".join(sorted({one.place.topic for one in plan}))
+    moved = [one for one in plan if one.changed]
+    places = ", ".join(str(one.place) for one in moved[:MAX_NAMED])
+    more = f" and {len(moved) - MAX_NAMED} more" if len(moved) > MAX_NAMED else ""
     desk = Desk(found.connection, DeskOptions(topics=(), by=acting_user(), desk_topic=found.settings.desk.topic))
     try:
-        with as_start_error(), _inbox(found, dsn) as done_between:
-            count = _done(done_between, found.group, plan, ids, remove=True)
-            desk.note_action("replay-from", topic=topics, count=count, what=f"inbox of {found.group} forgets")
+        with (
+            as_start_error(),
+            desk.audited(
+                "offsets", topic=topics, count=len(moved), what=f"{found.group}: {places}{more}", why=why
+            ) as audited,
+        ):
+            yield audited
     finally:
         desk.close()
+
+
+def _forget(found: OffsetsOfGroup, plan: Sequence[PlannedOffset], ids: Mapping[str, str], dsn: str | None) -> int:
+    """All of it or nothing. Returns how many records the inbox forgot."""
+    with as_start_error(), _inbox(found, dsn) as done_between:
+        return _done(done_between, found.group, plan, ids, remove=True)
 
 
 def _commit(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from keepfast.cli.terminal import Progress, confirmed, console, table
 from keepfast.core.errors import ConfigError, SourceError
 from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
-from keepfast.desk import Desk
+from keepfast.desk import AuditedAction, Desk
 from keepfast.desk.case_filter import Offsets
 from keepfast.groups.ranges import OffsetRange, by_offsets, by_time, without_gap
 from keepfast.kafka.config import admin_properties
@@ -241,7 +242,7 @@ def _print_plan(plan: TravelPlan) -> None:
 
 
 class _Journey:
-    """One run of a plan, on this thread; audited before and after."""
+    """One run of a plan, on this thread; audited once, with its result."""
 
     def __init__(self, desk: Desk, app: App, consumer: Consumer, settings: Settings, plan: TravelPlan) -> None:
         from keepfast.app.time_travel import TimeTravel
@@ -256,13 +257,13 @@ class _Journey:
         self._stopped = False
 
     def travel(self, target: str, why: str, *, as_json: bool) -> int:
-        self._note("started", why)
-        self._begin_at_the_start()
-        with self._app.held_by(self._travel), on_signals(self._stop):
-            done = self._run()
-        counts = self._travel.counter.counts
-        result = "done" if done else "stopped"
-        self._note(f"{result}: {counts.processed:,} processed, {counts.dead_lettered:,} dead-lettered", why)
+        with self._audited(why) as audited:
+            self._begin_at_the_start()
+            with self._app.held_by(self._travel), on_signals(self._stop):
+                done = self._run()
+            counts = self._travel.counter.counts
+            result = "done" if done else "stopped"
+            audited.result = f"{result}: {counts.processed:,} processed, {counts.dead_lettered:,} dead-lettered"
         if done:
             self._groups.delete(self._plan.side_group, TIMEOUT_S)
         if as_json:
@@ -273,17 +274,16 @@ class _Journey:
             return EXIT_STOPPED
         return 0 if done and not counts.dead_lettered else EXIT_PARTIAL
 
-    def _note(self, result: str, why: str) -> None:
+    def _audited(self, why: str) -> AbstractContextManager[AuditedAction]:
         plan = self._plan
         ranges = ", ".join(f"{one.place.topic} {one}" for one in plan.ranges[:10])
         more = f" and {len(plan.ranges) - 10} more" if len(plan.ranges) > 10 else ""
-        self._desk.note_action(
+        return self._desk.audited(
             "replay-from",
             topic=", ".join(sorted({one.place.topic for one in plan.ranges})),
             count=plan.count,
             why=why,
             what=f"{plan.consumer} as {plan.side_group}: {ranges}{more}",
-            result=result,
             details={"reprocess": plan.reprocess},
         )
 

@@ -263,10 +263,11 @@ class Reject(Signal):
 class OperatorDeadLetter(Reject):
     """Stands in a dead letter for the decision of an operator to dead-letter a record that was in flight."""
 
-    def __init__(self, by: str, last_error: str = "") -> None:
+    def __init__(self, by: str, last_error: str = "", *, why: str = "") -> None:
         self.by = by
+        reason = f": {why}" if why else ""
         before = f"; its last error was {last_error}" if last_error else ""
-        super().__init__(f"dead-lettered by {by}{before}", code="OPERATOR")
+        super().__init__(f"dead-lettered by {by}{reason}{before}", code="OPERATOR")
 
 
 class TooManyDeliveries(Reject):

@@ -1,6 +1,6 @@
 """The desk: dead letters by cause and by case, what was done about them, and replays."""
 
-from keepfast.desk.audit import Action, AuditEntry
+from keepfast.desk.audit import Action, AuditedAction, AuditEntry, ControlAudit
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import Case, CaseHistory, CasePage, CaseState, Summary
 from keepfast.desk.causes import Cause
@@ -17,12 +17,14 @@ from keepfast.desk.unresolved import UnresolvedCounter
 __all__ = [
     "Action",
     "AuditEntry",
+    "AuditedAction",
     "Case",
     "CaseFilter",
     "CaseHistory",
     "CasePage",
     "CaseState",
     "Cause",
+    "ControlAudit",
     "Desk",
     "DeskCluster",
     "DeskOptions",

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from queue import Full, Queue
+from typing import Any, Final, Literal, Self, get_args
 
+from keepfast.core.errors import Fault, PortError
 from keepfast.core.records import Outgoing, Record
 from keepfast.core.retry_topics import text, whole
 from keepfast.deadletters.inline import from_json
+from keepfast.desk.cluster import AUDIT_CONFIG, DeskCluster
 from keepfast.desk.facts import one_of
+from keepfast.kafka.config import Connection
+from keepfast.settings import Settings
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.state import ControlDone
+
+log = get_logger("keepfast.desk")
 
 Action = Literal[
     "replay",
@@ -29,10 +41,13 @@ Action = Literal[
     "import",
     "purge",
     "replay-from",
+    "offsets",
     "control",
 ]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 MAX_TEXT: Final = 2_000
+MAX_WAITING: Final = 1_000
+RETRY_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +67,20 @@ class AuditEntry:
     result: str = "done"
     via: Literal["command", "page", "api"] = "command"
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_control(cls, done: ControlDone, at_ms: int) -> AuditEntry:
+        """The entry about an order to a running consumer."""
+        return cls(
+            at_ms=at_ms,
+            by=done.by,
+            action="control",
+            count=1,
+            why=done.why,
+            what=done.what,
+            result=done.result,
+            via=done.via,
+        )
 
     def record(self, topic: str) -> Outgoing:
         fields = {
@@ -90,3 +119,75 @@ class AuditEntry:
             via="page" if given == "page" else "api" if given == "api" else "command",
             details=details if isinstance(details, dict) else {},
         )
+
+
+@dataclass(slots=True)
+class AuditedAction:
+    """An action under way, for `Desk.audited`: its result is set before it ends."""
+
+    result: str = "done"
+
+
+class ControlAudit:
+    """Writes the orders that the consumers of this process have carried out to the audit topic, on a thread of its own,
+    which the first order starts. While the brokers are silent it tries again: control does not wait for them.
+
+    Any thread may call `note`, which does not block; the owner of the app's or runner's life calls `stop`.
+    """
+
+    def __init__(self, connection: Connection, topic: str, *, wall: Callable[[], float] = time.time) -> None:
+        self._cluster = DeskCluster(connection)
+        self._topic = topic
+        self._wall = wall
+        self._entries: Queue[AuditEntry | None] = Queue(MAX_WAITING)
+        self._lock = threading.Lock()  # of starting the thread
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+
+    @classmethod
+    def of(cls, connection: Connection | None, settings: Settings) -> Self | None:
+        """For the audit topic of these settings; None without a connection."""
+        return None if connection is None else cls(connection, f"{settings.desk.topic}.audit")
+
+    def note(self, done: ControlDone) -> None:
+        entry = AuditEntry.of_control(done, round(self._wall() * 1000))
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="keepfast-audit", daemon=True)
+                self._thread.start()
+        try:
+            self._entries.put_nowait(entry)
+        except Full:
+            _lost(entry, f"{MAX_WAITING} others wait already")
+
+    def stop(self, timeout_s: float) -> None:
+        """Write what waits, within this time."""
+        self._ended.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            with suppress(Full):
+                self._entries.put_nowait(None)
+            thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (entry := self._entries.get()) is not None:
+            self._write(entry)
+        self._cluster.close()
+
+    def _write(self, entry: AuditEntry) -> None:
+        while True:
+            try:
+                if self._cluster.topics([self._topic])[self._topic] is None:
+                    self._cluster.create(self._topic, config=AUDIT_CONFIG)
+                self._cluster.write([entry.record(self._topic)])
+            except PortError as error:
+                if error.fault is not Fault.RETRY or self._ended.wait(RETRY_S):
+                    _lost(entry, str(error))
+                    return
+            else:
+                return
+
+
+def _lost(entry: AuditEntry, why: str) -> None:
+    log.error("audit_not_written", what=entry.what, by=entry.by, why=entry.why, result=entry.result, error=why)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from keepfast.core.errors import ConfigError, Fault, KeepfastError, SourceError
 from keepfast.core.records import SPOOL_PARTITION, Record, RecordPlace
 from keepfast.core.replays import DESK_TOPIC, replay_topic
 from keepfast.core.retry_topics import KEPT_S, left_over
-from keepfast.desk.audit import Action, AuditEntry
+from keepfast.desk.audit import Action, AuditedAction, AuditEntry
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT, CaseHistory, CasePage, CaseState, Summary
 from keepfast.desk.causes import Cause
@@ -235,6 +236,20 @@ class Desk:
         self.note_action("reveal", topic=place.topic, count=1, what=place.name)
         return self.letter(place)
 
+    @contextmanager
+    def audited(self, action: Action, **about: Any) -> Iterator[AuditedAction]:
+        """Audit what the block does, once: when it has ended, with its result or its error. Raises SourceError first if
+        the audit cannot be reached: what cannot be audited is not done. `about`: as of `note_action`.
+        """
+        self.ensure_topics()
+        audited = AuditedAction()
+        try:
+            yield audited
+        except BaseException as error:
+            self.note_action(action, result=f"failed: {type(error).__name__}", **about)
+            raise
+        self.note_action(action, result=audited.result, **about)
+
     def note_action(
         self,
         action: Action,
@@ -365,7 +380,7 @@ class Desk:
                 shown.append((record, transformed(transform, record, place)))
         return shown
 
-    def start(self, plan: ReplayPlan, *, why: str = "") -> RunFact:
+    def start(self, plan: ReplayPlan, *, why: str = "", action: Action = "replay") -> RunFact:
         """Write the plan to the desk's topic. `replayer` sends it. Raises ConfigError if nothing is to be sent, a
         choice is missing, or another run of this topic is active.
         """
@@ -398,7 +413,7 @@ class Desk:
         self.write_facts(chunks)
         self.write_facts([fact])
         details = {"policy": fact.policy, "selection": fact.selection}
-        self.note_action("replay", topic=plan.dlq, count=plan.records, why=why, what=run, details=details)
+        self.note_action(action, topic=plan.dlq, count=plan.records, why=why, what=run, details=details)
         return fact
 
     def replayer(
@@ -462,9 +477,7 @@ class Desk:
         plan = self.plan(where, replace(policy, transform=EDITED), look_for_later=False)
         if not plan.items:
             raise ConfigError(f"It cannot be sent: {'; '.join(plan.excluded)}.")
-        fact = self.start(plan, why=why or "edited")
-        self.note_action("edit", topic=plan.dlq, count=1, what=case, why=why)
-        return fact
+        return self.start(plan, why=why, action="edit")
 
     def edit_and_send(self, case: str, edited: Record, policy: ReplayPolicy, *, why: str = "") -> RunFact:
         """Send one record with other key, value or headers. Blocks until it is sent."""

@@ -126,6 +126,7 @@ class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     partition: int | None = None
     offset: int | None = None
     hold: str | None = None
+    why: str = ""
 
 
 class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -386,11 +387,8 @@ class DeskApi:
         if body.verb not in ("pause", "resume", "release", "dead-letter"):
             raise ApiRefused(HTTPStatus.BAD_REQUEST, "`verb` is pause, resume, release or dead-letter.")
         where = {name: getattr(body, name) for name in ("topic", "partition", "offset", "hold")}
-        by = {} if body.verb == "release" else {"by": user.name}
-        text = self._backend.processes.order(body.process, body.consumer, body.verb, **where, **by)
-        self._desk.acting_as(user.name, "api").note_action(
-            "control", count=1, what=f"{body.verb} {body.consumer}"[:500], result=text
-        )
+        who = {"by": user.name, "why": body.why[:1_000], "via": "api"}
+        text = self._backend.processes.order(body.process, body.consumer, body.verb, **where, **who)
         return ActionResult(changed=1, text=text)
 
 

@@ -54,7 +54,7 @@ def export_lines(desk: Desk) -> Iterator[bytes]:
 
 
 class DeskApplication:
-    """`asgi` is the application. Closing the backend is left to its maker."""
+    """`asgi` is the application, with these `routes`. Closing the backend is left to its maker."""
 
     def __init__(self, backend: DeskBackend, discover: Callable[[], Sequence[str]] | None = None) -> None:
         self._discover = discover
@@ -66,7 +66,9 @@ class DeskApplication:
         self._record = RecordScreen(backend, self._screens)
         self._storage = StorageScreen(backend, self._screens)
         self._changes = 0
-        self.asgi = AccessGate(self._starlette(backend), self._access)
+        starlette = self._starlette(backend)
+        self.routes = starlette.routes
+        self.asgi = AccessGate(starlette, self._access)
 
     def _starlette(self, backend: DeskBackend) -> Starlette:
         screens = self._screens
@@ -104,6 +106,7 @@ class DeskApplication:
             Route("/live", self._live, methods=["GET"]),
             *(Route(path, self._post(right, act), methods=["POST"]) for path, right, act in posts),
             *(Route(path, self._get(view), methods=["GET"]) for path, view in gets),
+            Route("/consumers/order", self._get(screens.order_form, "control"), methods=["GET"]),
             Route("/discarded.jsonl", self._get(self._export, "export"), methods=["GET"]),
             Mount("/static", StaticFiles(directory=STATIC)),
             Mount("/api/v1", routes=DeskApi(backend, self._pulse).routes()),

@@ -66,6 +66,30 @@ DONE: Final[Mapping[str, str]] = {
 """What an action says afterwards; {n} is a number of records."""
 
 
+ORDER_FIELDS: Final = ("process", "consumer", "topic", "partition", "offset", "hold")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderText:
+    """An order to a consumer, for its confirmation: the verb, and what it does."""
+
+    title: str
+    effect: str
+    needs_reason: bool = True
+
+
+ORDERS: Final[Mapping[str, OrderText]] = {
+    "pause": OrderText("Pause", "No more records start. Records in flight finish; a restart of the process ends it."),
+    "resume": OrderText("Resume", "Records start again.", needs_reason=False),
+    "release": OrderText("Release", "Records start again. Remove the cause first, or it trips again."),
+    "dead-letter": OrderText(
+        "Dead-letter",
+        "The record goes to its dead-letter topic, and records behind it continue. A handler that runs is abandoned:"
+        " what it has done stays.",
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class DeskBackend:
     """What the screens read and act on."""
@@ -308,23 +332,40 @@ class Screens:
         known |= {detail.state.group for view in views for _, detail in view.consumers}
         return [(group, self._desk.cluster.members(group)) for group in sorted(known)[:50]]
 
+    def order_form(self, request: Request, user: DeskUser) -> Response:
+        """The confirmation of an order to a consumer: it names what is meant, and asks why."""
+        given = request.query_params
+        verb = given.get("verb", "")
+        if verb not in ORDERS:
+            return self.problem(request, user, 404, "There is no such order.")
+        return self.render(
+            request,
+            "order.html",
+            user=user,
+            active="consumers",
+            verb=verb,
+            order=ORDERS[verb],
+            meant=_meant(given),
+            given={name: given[name] for name in ORDER_FIELDS if given.get(name)},
+        )
+
     def control(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
-        verb = str(form.get("verb", ""))
+        """An order to a consumer; its process writes the audit."""
+        verb, why = str(form.get("verb", "")), str(form.get("why", "")).strip()[:1_000]
         place: dict[str, object] = {"topic": form.get("topic") or None, "partition": _number(form.get("partition"))}
         bodies: dict[str, dict[str, object]] = {
-            "pause": {**place, "by": user.name},
-            "resume": {**place, "by": user.name},
+            "pause": place,
+            "resume": place,
             "release": {"hold": str(form.get("hold", ""))},
-            "dead-letter": {**place, "offset": _number(form.get("offset")), "by": user.name},
+            "dead-letter": {**place, "offset": _number(form.get("offset"))},
         }
         if verb not in bodies:
             return redirect("/consumers", refused="There is no such action.")
+        if ORDERS[verb].needs_reason and not why:
+            return redirect("/consumers", refused=f"{ORDERS[verb].title} needs a reason. Nothing was done.")
         url, consumer = str(form.get("process", "")), str(form.get("consumer", ""))
-        what = f"{verb} {consumer} {' '.join(str(one) for one in bodies[verb].values() if one is not None)}"
-        desk = self._desk.acting_as(user.name, "page")
         try:
-            text = self._backend.processes.order(url, consumer, verb, **bodies[verb])
-            desk.note_action("control", count=1, what=what[:500], result=text)
+            self._backend.processes.order(url, consumer, verb, **bodies[verb], by=user.name, why=why, via="page")
         except KeepfastError as error:
             return redirect("/consumers", refused=str(error))
         return redirect("/consumers", done="ordered")
@@ -457,6 +498,15 @@ class Screens:
         except KeepfastError as error:
             return redirect(f"/runs/{run}" if self._desk.index.run(run) else "/runs", refused=str(error))
         return redirect(f"/runs/{run}", done="order")
+
+
+def _meant(given: Mapping[str, str]) -> str:
+    """What an order is about: the record, the partition, the guard, or the consumer."""
+    topic, partition, offset, hold = (given.get(name, "") for name in ("topic", "partition", "offset", "hold"))
+    place = f"{topic}[{partition}]" if topic and partition else topic
+    if hold:
+        return {"storm": "the storm guard", "breaker": "the breaker"}.get(hold, hold)
+    return f"{place} offset {offset}" if place and offset else place
 
 
 def redirect(path: str, **values: str | int) -> Response:

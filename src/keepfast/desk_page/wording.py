@@ -47,7 +47,8 @@ ACTIONS: Final[dict[Action, str]] = {
     "import": "{who} brought back {records} from {what}",
     "purge": "{who} deleted {records} for good ({what})",
     "replay-from": "{who} consumed {records} a second time, {what}",
-    "control": "{who} gave the order {what}",
+    "offsets": "{who} moved a group to other offsets, {what}",
+    "control": "{who} gave the order {what}: {result}",
 }
 """What was done at the desk, in words."""
 

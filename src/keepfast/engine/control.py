@@ -41,7 +41,7 @@ class ControlOrder:
     """An operator's order to a loop. `answer` is called once, on the loop's thread: it must not block.
 
     `topic` and `partition` are what to pause or resume, without them the whole consumer; or what to seek, `to` where;
-    with `offset`, the record to dead-letter. `hold` is what to release. `by`: who ordered it.
+    with `offset`, the record to dead-letter. `hold` is what to release. `by`: who ordered it, and `why`.
     """
 
     verb: Verb
@@ -52,6 +52,7 @@ class ControlOrder:
     to: SeekTarget = 0
     offset: int = -1
     by: str = "operator"
+    why: str = ""
 
 
 class Operator:
@@ -85,7 +86,7 @@ class Operator:
             case "seek":
                 self._seeks.begin(place, order.to, order.answer, now)
             case "dead_letter":
-                order.answer(self._dead_letter(place, order.offset, order.by, now))
+                order.answer(self._dead_letter(place, order, now))
 
     def _pause(self, order: ControlOrder, now: float) -> CommandDone | Problem:
         if order.topic is None:
@@ -159,8 +160,9 @@ class Operator:
             text=f"Released: {hold}." if held else f"There is no hold named {hold} now.", changed=int(held)
         )
 
-    def _dead_letter(self, place: TopicPartition, offset: int, by: str, now: float) -> CommandDone | Problem:
+    def _dead_letter(self, place: TopicPartition, order: ControlOrder, now: float) -> CommandDone | Problem:
         """The record must be in flight: being handled, or waiting for its next attempt."""
+        offset = order.offset
         name = f"{place} offset {offset}"
         parts, problem = (
             self._parts,
@@ -170,14 +172,14 @@ class Operator:
         if run is not None and as_batch(run) is not None:
             problem = f"{name} is in a batch: pause the consumer, or wait until the record is tried alone."
         elif run is not None:
-            why = parts.overdue.dead_letter(run, by, now)
+            why = parts.overdue.dead_letter(run, order.by, order.why, now)
             problem = f"{name} was not dead-lettered: {why}." if why else ""
         else:
             failed_record = next((one for one in self._waiting() if _is(one.message, place, offset)), None)
             if failed_record is not None and failed_record in parts.failures.settling:
                 problem = f"{name} is being moved or dead-lettered already."
             elif failed_record is not None:
-                parts.failures.give_up(failed_record, by, now)
+                parts.failures.give_up(failed_record, order.by, order.why, now)
                 problem = ""
         return Problem(error=problem) if problem else CommandDone(text=f"Dead-lettered: {name}.", changed=1)
 
@@ -250,6 +252,7 @@ class Operator:
             records=max(1, len(one.messages) - one.done),
             attempt=one.attempt,
             for_s=now - one.begun_at,
+            stuck=self._parts.overdue.reports.has(one),
             error_type=attempts[-1].error_type if attempts else "",
             error=attempts[-1].message if attempts else "",
             raised_at=attempts[-1].raised_at if attempts else "",

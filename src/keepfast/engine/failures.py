@@ -241,10 +241,10 @@ class Failures:
         """The process died so often after it had started this record: dead-letter it, whatever rules say of errors."""
         self._finally(failed_record, Crashed(starts), CRASHED, "crash-guard", now)
 
-    def give_up(self, failed_record: FailedRecord, by: str, now: float) -> None:
+    def give_up(self, failed_record: FailedRecord, by: str, why: str, now: float) -> None:
         """An operator dead-letters a record that waits for its next attempt, whatever rules and guards say."""
         last = failed_record.attempts[-1] if failed_record.attempts else None
-        error = OperatorDeadLetter(by, f"{last.error_type}: {last.message}" if last else "")
+        error = OperatorDeadLetter(by, f"{last.error_type}: {last.message}" if last else "", why=why)
         self._finally(failed_record, error, OPERATOR, "operator", now)
         self._timers.dropped(1)
         if failed_record in self.ready:

@@ -100,6 +100,10 @@ class Stuck:
                 self._ended(run, report)
         self.handlers = tuple(_shown(run, report) for run, report in list(self._reports.items())[:MAX_SHOWN])
 
+    def has(self, run: Run) -> bool:
+        """Whether the handler of this run is stuck now."""
+        return run in self._reports
+
     @property
     def count(self) -> int:
         """Handlers that are stuck now."""
@@ -376,7 +380,7 @@ class Overdue:
             return "its lane waits until the handler ends"
         return "no more threads may be abandoned, so nothing starts until one comes back; restart to get rid of them"
 
-    def dead_letter(self, run: Run, by: str, now: float) -> str:
+    def dead_letter(self, run: Run, by: str, why: str, now: float) -> str:
         """An operator dead-letters the record that a handler is at: the handler is abandoned. Why not, or empty."""
         at = run.current
         if self.abandoned(now) >= self._policy.max_abandoned:
@@ -385,7 +389,7 @@ class Overdue:
         if not _stands(run, at):
             return "its handler has just ended, or waits for its turn or for what it sent"
         self.held.discard(run)
-        self._give_up(run, at, OperatorDeadLetter(by), now)
+        self._give_up(run, at, OperatorDeadLetter(by, why=why), now)
         return ""
 
     def stack_of(self, run: Run) -> tuple[str, ...]:

@@ -10,12 +10,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -52,6 +53,7 @@ from keepfast.telemetry.state import (
     ConsumerCounts,
     ConsumerDetail,
     ConsumerState,
+    ControlDone,
     HealthReport,
     PartitionState,
     Phase,
@@ -68,7 +70,9 @@ if TYPE_CHECKING:
 
 log = logs.get_logger("keepfast.http")
 
-MAX_NAME = 100
+MAX_NAME, MAX_WHY = 100, 1_000
+SUPERVISED = "x-keepfast-supervised"
+"""A header of the supervisor's, which has the audit written once for all processes that carry out an order."""
 REPLY_TIMEOUT_S = 3.0
 """A loop usually replies within a tenth of a second."""
 
@@ -111,24 +115,30 @@ class AppParts(Protocol):
     def timeline(self) -> Timeline: ...
 
 
-class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OrderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who orders something and why, for the audit; `by` also stands in events and letters."""
+
+    by: str = OPERATOR
+    why: str = ""
+    via: Literal["command", "page", "api"] = "command"
+
+
+class PauseTarget(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What to pause or resume; without a topic, the whole consumer."""
 
     topic: str | None = None
     partition: int | None = None
-    by: str = OPERATOR
 
 
-class DeadLetterTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The record in flight to dead-letter. `by`: who decided it; it stands in the letter."""
+class DeadLetterTarget(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The record in flight to dead-letter."""
 
     topic: str
     partition: int
     offset: int
-    by: str = OPERATOR
 
 
-class SeekRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SeekRequest(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where to move a partition: an offset, `"beginning"`, `"end"` or a time with its zone (ISO 8601). `plan`: only say
     what it would do.
     """
@@ -147,13 +157,13 @@ class SeekRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return _time(text)
 
 
-class ReleaseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReleaseTarget(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The hold to release."""
 
     hold: str
 
 
-class LogLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LogLevel(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
     level: str
 
 
@@ -177,15 +187,19 @@ class LocalApp(ServedApp):
         self._started_at = time.monotonic()
         self._inboxes: InboxService | None = None
         self._more: Callable[[], list[MetricFamily]] = list
+        self._audit: Callable[[ControlDone], None] | None = None
 
     def attach(
         self,
         parts: AppParts,
         inboxes: InboxService | None = None,
         more: Callable[[], list[MetricFamily]] = list,
+        audit: Callable[[ControlDone], None] | None = None,
     ) -> None:
-        """The app is assembled: from now on its consumers are shown, its outbox, and `more` metrics."""
-        self._parts, self._inboxes, self._more = parts, inboxes, more
+        """The app is assembled: from now on its consumers are shown, its outbox, and `more` metrics. `audit` gets
+        each order that was carried out; it must not block.
+        """
+        self._parts, self._inboxes, self._more, self._audit = parts, inboxes, more, audit
         for name, dotted in namesakes(self.families()).items():
             log.warning(
                 "metric_names_collide",
@@ -379,26 +393,48 @@ class LocalApp(ServedApp):
                 return None
 
     def _command(self, path: list[str], request: HttpRequest) -> msgspec.Struct | None:
-        match path:
-            case ["log-level"]:
-                return _set_level(_body(request, LogLevel).level)
-            case ["consumers", name, "pause"]:
-                target = _body(request, PauseTarget)
-                return self.pause(name, target.topic, target.partition, by=_name(target.by))
-            case ["consumers", name, "resume"]:
-                target = _body(request, PauseTarget)
-                return self.resume(name, target.topic, target.partition, by=_name(target.by))
-            case ["consumers", name, "dead-letter"]:
-                record = _body(request, DeadLetterTarget)
-                where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-                return _done(self._order(name, "dead_letter", **where, by=_name(record.by)))
-            case ["consumers", name, "release"]:
-                return _done(self._order(name, "release", hold=_body(request, ReleaseTarget).hold))
-            case ["consumers", name, "seek"]:
-                wanted = _body(request, SeekRequest)
-                return self.seek(name, wanted.topic, wanted.partition, wanted.target(), plan=wanted.plan)
-            case _:
-                return None
+        if path == ["audit"] and not request.peer:  # from the supervisor, about an order to several processes
+            self._note(_body(request, ControlDone))
+            return CommandDone(text="Noted.", changed=0)
+        order = order_of(path, request)
+        if order is None:
+            return None
+        supervised = not request.peer and SUPERVISED in request.headers
+        try:
+            done = self._carry_out(path, order.body)
+        except LoopTimeout as error:
+            if not supervised:
+                self._note(order.done(f"not known: {error}"))
+            raise
+        if not supervised:
+            self._note(order.done(_result(done)))
+        return done
+
+    def _carry_out(self, path: list[str], body: OrderBody) -> CommandDone | SeekResult:
+        consumer, by = path[1] if len(path) > 1 else "", _name(body.by)
+        match body:
+            case LogLevel():
+                return _set_level(body.level)
+            case PauseTarget():
+                verb: Verb = "pause" if path[-1] == "pause" else "resume"
+                return _done(self._order(consumer, verb, topic=body.topic, partition=body.partition, by=by))
+            case DeadLetterTarget():
+                where = {"topic": body.topic, "partition": body.partition, "offset": body.offset}
+                return _done(self._order(consumer, "dead_letter", **where, by=by, why=clean_text(body.why, MAX_WHY)))
+            case ReleaseTarget():
+                return _done(self._order(consumer, "release", hold=body.hold))
+            case SeekRequest():
+                return self.seek(consumer, body.topic, body.partition, body.target(), plan=body.plan)
+            case other:
+                raise TypeError(f"there is no order {other!r}")
+
+    def _note(self, done: ControlDone | None) -> None:
+        """Log an order that was carried out, and write it to the audit. None: it changes nothing."""
+        if done is None:
+            return
+        log.info("control_order", what=done.what, by=done.by, why=done.why, via=done.via, result=done.result)
+        if self._audit is not None:
+            self._audit(done)
 
 
 def _detail(thread: LoopThread) -> ConsumerDetail:
@@ -429,6 +465,67 @@ def _done(answer: Answer) -> CommandDone:
 
 def _refusal(answer: Answer) -> Exception:
     return ControlRefused(answer.error) if isinstance(answer, Problem) else TypeError(f"a loop replied {answer!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A command of the control API. `what`: in the words of `keepfast ctl`; empty if it changes nothing."""
+
+    what: str
+    body: OrderBody
+
+    def done(self, result: str) -> ControlDone | None:
+        """For the audit; None if it changes nothing."""
+        if not self.what:
+            return None
+        why = clean_text(self.body.why, MAX_WHY)
+        return ControlDone(what=self.what, by=_name(self.body.by), why=why, via=self.body.via, result=result)
+
+
+def order_of(path: Sequence[str], request: HttpRequest) -> Order | None:
+    """The command in a request; None if it is none. Raises msgspec.MsgspecError."""
+    match path:
+        case ["log-level"]:
+            level = _body(request, LogLevel)
+            return Order(_words("log-level", level.level), level)
+        case ["consumers", name, "pause" | "resume" as verb]:
+            target = _body(request, PauseTarget)
+            return Order(_words(verb, name, target.topic, target.partition), target)
+        case ["consumers", name, "dead-letter"]:
+            record = _body(request, DeadLetterTarget)
+            return Order(_words("dead-letter", name, record.topic, record.partition, record.offset), record)
+        case ["consumers", name, "release"]:
+            released = _body(request, ReleaseTarget)
+            return Order(_words("release", name, released.hold), released)
+        case ["consumers", name, "seek"]:
+            wanted = _body(request, SeekRequest)
+            words = _words("seek", name, wanted.topic, wanted.partition, wanted.to)
+            return Order("" if wanted.plan else words, wanted)
+        case _:
+            return None
+
+
+def order_done(path: Sequence[str], request: HttpRequest, answer: Response) -> ControlDone | None:
+    """What is audited about an order that several processes have answered with `answer`; None if nothing changed."""
+    if answer.status != HTTPStatus.OK:
+        return None
+    try:
+        order = order_of(path, request)
+        shape: type[SeekResult | CommandDone] = SeekResult if path[-1] == "seek" else CommandDone
+        result = _result(msgspec.json.decode(answer.body, type=shape))
+    except msgspec.MsgspecError:
+        return None
+    return None if order is None else order.done(result)
+
+
+def _words(*words: object) -> str:
+    return clean_text(" ".join(str(one) for one in words if one is not None), 500)
+
+
+def _result(done: CommandDone | SeekResult) -> str:
+    if isinstance(done, CommandDone):
+        return done.text
+    return f"Moved from {done.position} to {done.to}{'' if done.committed else ', not committed yet'}."
 
 
 def _body(request: HttpRequest, shape: type[B]) -> B:
@@ -542,10 +639,11 @@ class AppServer:
         parts: AppParts,
         inboxes: InboxService | None = None,
         more: Callable[[], list[MetricFamily]] = list,
+        audit: Callable[[ControlDone], None] | None = None,
     ) -> None:
         """The app is assembled. Raises ConfigError if two metrics would have one name."""
         with _collision_as_config_error():
-            self.app.attach(parts, inboxes, more)
+            self.app.attach(parts, inboxes, more, audit)
             REGISTERED.renew()
 
     def _served(self) -> Server | None:

@@ -102,13 +102,17 @@ def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: 
         log.warning("settings", warning=warning)
     serving = server.enter_context(AppServer(settings, beside_own_health=not blueprint.serves))
     assembly = build(blueprint, made, settings, leave)
-    if (connection := assembly.letters_connection) is None:
-        serving.attach(assembly)
-    else:
-        from keepfast.desk import UnresolvedCounter
+    from keepfast.desk import ControlAudit, UnresolvedCounter
 
+    audit = ControlAudit.of(assembly.audit_connection, settings)
+    if audit is not None:
+        server.callback(audit.stop, COUNTER_STOP_S)
+    note = audit.note if audit is not None else None
+    if (connection := assembly.letters_connection) is None:
+        serving.attach(assembly, audit=note)
+    else:
         counter = UnresolvedCounter.of(assembly.threads, connection, settings)
-        serving.attach(assembly, more=counter.families)
+        serving.attach(assembly, more=counter.families, audit=note)
         counter.start()
         server.callback(counter.stop, COUNTER_STOP_S)
     return assembly, serving.app

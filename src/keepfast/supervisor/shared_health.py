@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ import msgspec
 
 from keepfast.http.client import fetch
 from keepfast.http.health import worst_level
+from keepfast.http.local_app import SUPERVISED, order_done
 from keepfast.http.pages import API, FAMILIES, Pages, ServedApp
 from keepfast.http.server import UNIX, HttpRequest, Response, Server, as_json, problem, start_server
 from keepfast.settings import HealthSettings
@@ -33,6 +35,7 @@ from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpac
 from keepfast.telemetry.state import (
     AppState,
     CommandDone,
+    ControlDone,
     HealthReport,
     Positions,
     Problem,
@@ -161,10 +164,10 @@ class Children(ServedApp):
         answers = self._request_all(API + "/".join(parts), request, sockets, timeout_s)
         if not answers:
             return problem(HTTPStatus.BAD_GATEWAY, "No process answers.")
-        if seeks:
-            return _by_the_owner(answers)
         if request.method == "POST":
-            return _one_of(answers)
+            answer = _by_the_owner(answers) if seeks else _one_of(answers)
+            self._note(order_done(parts, request, answer), request, answers, sockets)
+            return answer
         if parts[0] == "consumers" and parts[-1] == "position":
             found = [one for answer in answers.values() if (one := _decoded(answer, Positions)) is not None]
             partitions = [partition for one in found for partition in one.partitions]
@@ -174,6 +177,23 @@ class Children(ServedApp):
             known = ", ".join(f"{parts[1]}@{process}" for process in good)
             return problem(HTTPStatus.CONFLICT, f"Several processes have this consumer: {known}. Name one of them.")
         return answers[good[0]] if good else next(iter(answers.values()))
+
+    def _note(
+        self,
+        done: ControlDone | None,
+        request: HttpRequest,
+        answers: Mapping[str, Response],
+        sockets: Mapping[str, str],
+    ) -> None:
+        """Have an order that was carried out audited once, by the first child that carried it out."""
+        for process, own in answers.items():
+            if done is None or own.status != HTTPStatus.OK:
+                continue
+            headers, body = {"content-type": "application/json"}, msgspec.json.encode(done)
+            headers |= {name: value for name, value in request.headers.items() if name == "authorization"}
+            with suppress(OSError):
+                fetch(sockets[process], f"{API}audit", method="POST", body=body, headers=headers)
+                return
 
     def _events(self) -> TimelineEvents:
         answers = self._request_all("/api/events").values()
@@ -223,6 +243,7 @@ class Children(ServedApp):
             return {}
         forwarded = {"authorization", "content-type"}
         headers = {name: value for name, value in request.headers.items() if name in forwarded} if request else {}
+        headers |= {SUPERVISED: "1"}
 
         def one(address: str) -> Response | None:
             try:

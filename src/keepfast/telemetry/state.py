@@ -332,8 +332,8 @@ class AppState(StateStruct, frozen=True, kw_only=True):
 class LaneState(StateStruct, frozen=True, kw_only=True):
     """A lane with work. `state`: running, waiting for a retry, or settling (being moved or dead-lettered).
 
-    `error` and `raised_at` are of the last failed attempt, `stack` is where the handler is now (of the oldest ones).
-    `queued`: records that wait behind it in its lane.
+    `stuck`: its handler takes longer than a record may. `error` and `raised_at` are of the last failed attempt,
+    `stack` is where the handler is now (of the oldest ones). `queued`: records that wait behind it in its lane.
     """
 
     state: Literal["running", "waiting", "settling"]
@@ -343,6 +343,7 @@ class LaneState(StateStruct, frozen=True, kw_only=True):
     records: int = 1
     attempt: int = 1
     for_s: float = 0.0
+    stuck: bool = False
     error_type: str = ""
     code: str = ""
     error: str = ""
@@ -350,6 +351,16 @@ class LaneState(StateStruct, frozen=True, kw_only=True):
     key_hash: str = ""
     queued: int = 0
     stack: tuple[str, ...] = ()
+
+
+class ControlDone(StateStruct, frozen=True, kw_only=True):
+    """An order that was carried out, for the audit: what was ordered, by whom, why and how, and what came of it."""
+
+    what: str
+    by: str
+    why: str = ""
+    via: Literal["command", "page", "api"] = "command"
+    result: str = ""
 
 
 class TimelineEvent(StateStruct, frozen=True, kw_only=True):

@@ -177,6 +177,11 @@ class Assembly:
         return f"It belongs to {owner}." if owner else f"No member of the group {group} has it now."
 
     @property
+    def audit_connection(self) -> Connection | None:
+        """How to reach the audit topic. None with a client that the user made."""
+        return connection_of(self._settings.kafka) if self.clients.admin is not None else None
+
+    @property
     def letters_connection(self) -> Connection | None:
         """How to read the dead letters of these consumers, to count unresolved ones. None if that is turned off, or if
         there are none that could be read: no consumer, letters of the user's own publisher, a client that the user
