@@ -118,17 +118,19 @@ class Scene:
         return self.entries
 
     def start_run(self) -> str:
-        """A replay that nobody carries out yet."""
+        """A replay whose process has ended."""
         self.desk.refresh()
         where = CaseFilter(dlqs=frozenset({self.letters}), cases=frozenset({self.cases()[0]}))
-        run = self.desk.start(self.desk.plan(where, ReplayPolicy(to="topic")), why=WHY).run
+        fact = self.desk.start(self.desk.plan(where, ReplayPolicy(to="topic")), why=WHY)
+        self.desk.write_facts([fact.now("stopped", self.desk.now_ms(), sent=0, skipped=0)])
         self.one_more("replay")
-        return run
+        return fact.run
 
     def cases(self) -> list[str]:
-        """Those that wait."""
+        """Those that wait, in the order of their letters."""
         self.desk.refresh()
-        return [one.id for one in self.desk.cases(CaseFilter(), size=100).cases if one.state == "open"]
+        waiting = [one for one in self.desk.cases(CaseFilter(), size=100).cases if one.state == "open"]
+        return [one.id for one in sorted(waiting, key=lambda one: one.letter.offset)]
 
 
 @pytest.fixture
@@ -254,18 +256,17 @@ def test_an_order_to_several_processes_is_audited_once(scene: Scene) -> None:
             assert "Process 1" in entry.result
 
 
-def test_operations_and_forms_of_the_desk(scene: Scene, tmp_path: Path) -> None:
+@pytest.fixture
+def served(scene: Scene, tmp_path: Path) -> Iterator[ServedDesk]:
     (tmp_path / "archive").mkdir()
-    with serving(
-        scene.kafka.bootstrap,
-        scene.letters,
-        scene.folder,
-        desk_topic=scene.desk_topic,
-        archive=str(tmp_path / "archive"),
-    ) as served:
-        with served.api() as api:
-            ask_all_operations(scene, api)
-        send_all_forms(scene, served)
+    topic, archive = scene.desk_topic, str(tmp_path / "archive")
+    with serving(scene.kafka.bootstrap, scene.letters, scene.folder, desk_topic=topic, archive=archive) as made:
+        yield made
+
+
+def test_operations_of_the_api(scene: Scene, served: ServedDesk) -> None:
+    with served.api() as api:
+        ask_all_operations(scene, api)
 
 
 def ask_all_operations(scene: Scene, api: Any) -> None:
@@ -274,6 +275,10 @@ def ask_all_operations(scene: Scene, api: Any) -> None:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    post("/cases/archive", cases=[scene.cases()[0]], why=WHY)
+    assert is_complete(scene.one_more("archive"))
+    post("/storage/purge", count=1_000)
+    assert is_complete(scene.one_more("purge"), why="")
     case = scene.cases()[0]
     for do, action in (("discard", "discard"), ("restore", "restore"), ("fail", "fail"), ("restore", "restore")):
         post("/cases/mark", cases=[case], show="all", do=do, why=WHY)
@@ -294,13 +299,9 @@ def ask_all_operations(scene: Scene, api: Any) -> None:
     assert is_complete(scene.one_more("pause"), why="")
     post(f"/runs/{run}/order", verb="cancel")
     assert is_complete(scene.one_more("cancel"), why="")
-    post("/cases/archive", cases=[scene.cases()[0]], why=WHY)
-    assert is_complete(scene.one_more("archive"))
-    post("/storage/purge", count=1_000)
-    assert is_complete(scene.one_more("purge"), why="")
 
 
-def send_all_forms(scene: Scene, served: ServedDesk) -> None:
+def test_forms_of_the_page(scene: Scene, served: ServedDesk) -> None:
     page = served.page()
     csrf = csrf_of(page.get("/").text)
 
@@ -311,6 +312,10 @@ def send_all_forms(scene: Scene, served: ServedDesk) -> None:
         assert "refused" not in location, location
         return location or answer.text
 
+    post("/archive", case=scene.cases()[0], why=WHY, back="/")
+    assert is_complete(scene.one_more("archive"))
+    post("/storage/purge", count="1000")
+    assert is_complete(scene.one_more("purge"), why="")
     case = scene.cases()[0]
     post("/mark", case=case, do="discard", why=WHY, back="/")
     assert is_complete(scene.one_more("discard"))
@@ -333,10 +338,6 @@ def send_all_forms(scene: Scene, served: ServedDesk) -> None:
     run = scene.start_run()
     post("/runs/order", run=run, verb="cancel")
     assert is_complete(scene.one_more("cancel"), why="")
-    post("/archive", case=scene.cases()[0], why=WHY, back="/")
-    assert is_complete(scene.one_more("archive"))
-    post("/storage/purge", count="1000")
-    assert is_complete(scene.one_more("purge"), why="")
 
 
 def runs_of(scene: Scene) -> list[Any]:

@@ -401,7 +401,8 @@ def edit(
     """
     with report_errors(debug=debug), exit_on_interrupt(), open_desk((topic,), target, brokers) as desk:
         place = RecordPlace(topic, letter.partition, letter.start)
-        stored, history = desk.reveal(place), desk.case_at(place)
+        # An editor shows the value, which is audited on its own.
+        stored, history = desk.letter(place) if value_file else desk.reveal(place), desk.case_at(place)
         if stored is None or history is None:
             raise KeepfastError(f"There is no letter at {place.name} in {topic}.")
         before = record_of(stored.letter)
