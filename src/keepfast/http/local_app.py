@@ -115,7 +115,7 @@ class AppParts(Protocol):
     def timeline(self) -> Timeline: ...
 
 
-class OrderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who orders something and why, for the audit; `by` also stands in events and letters."""
 
     by: str = OPERATOR
@@ -123,14 +123,14 @@ class OrderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     via: Literal["command", "page", "api"] = "command"
 
 
-class PauseTarget(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PauseTarget(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What to pause or resume; without a topic, the whole consumer."""
 
     topic: str | None = None
     partition: int | None = None
 
 
-class DeadLetterTarget(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DeadLetterTarget(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The record in flight to dead-letter."""
 
     topic: str
@@ -138,7 +138,7 @@ class DeadLetterTarget(OrderBody, frozen=True, forbid_unknown_fields=True, kw_on
     offset: int
 
 
-class SeekRequest(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SeekRequest(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where to move a partition: an offset, `"beginning"`, `"end"` or a time with its zone (ISO 8601). `plan`: only say
     what it would do.
     """
@@ -157,13 +157,13 @@ class SeekRequest(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 return _time(text)
 
 
-class ReleaseTarget(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ReleaseTarget(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The hold to release."""
 
     hold: str
 
 
-class LogLevel(OrderBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LogLevel(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     level: str
 
 
@@ -410,7 +410,7 @@ class LocalApp(ServedApp):
             self._note(order.done(_result(done)))
         return done
 
-    def _carry_out(self, path: list[str], body: OrderBody) -> CommandDone | SeekResult:
+    def _carry_out(self, path: list[str], body: ControlRequest) -> CommandDone | SeekResult:
         consumer, by = path[1] if len(path) > 1 else "", _name(body.by)
         match body:
             case LogLevel():
@@ -468,11 +468,11 @@ def _refusal(answer: Answer) -> Exception:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ControlCommand:
     """A command of the control API. `what`: in the words of `keepfast ctl`; empty if it changes nothing."""
 
     what: str
-    body: OrderBody
+    body: ControlRequest
 
     def done(self, result: str) -> ControlDone | None:
         """For the audit; None if it changes nothing."""
@@ -482,25 +482,25 @@ class Order:
         return ControlDone(what=self.what, by=_name(self.body.by), why=why, via=self.body.via, result=result)
 
 
-def order_of(path: Sequence[str], request: HttpRequest) -> Order | None:
+def order_of(path: Sequence[str], request: HttpRequest) -> ControlCommand | None:
     """The command in a request; None if it is none. Raises msgspec.MsgspecError."""
     match path:
         case ["log-level"]:
             level = _body(request, LogLevel)
-            return Order(_words("log-level", level.level), level)
+            return ControlCommand(_words("log-level", level.level), level)
         case ["consumers", name, "pause" | "resume" as verb]:
             target = _body(request, PauseTarget)
-            return Order(_words(verb, name, target.topic, target.partition), target)
+            return ControlCommand(_words(verb, name, target.topic, target.partition), target)
         case ["consumers", name, "dead-letter"]:
             record = _body(request, DeadLetterTarget)
-            return Order(_words("dead-letter", name, record.topic, record.partition, record.offset), record)
+            return ControlCommand(_words("dead-letter", name, record.topic, record.partition, record.offset), record)
         case ["consumers", name, "release"]:
             released = _body(request, ReleaseTarget)
-            return Order(_words("release", name, released.hold), released)
+            return ControlCommand(_words("release", name, released.hold), released)
         case ["consumers", name, "seek"]:
             wanted = _body(request, SeekRequest)
             words = _words("seek", name, wanted.topic, wanted.partition, wanted.to)
-            return Order("" if wanted.plan else words, wanted)
+            return ControlCommand("" if wanted.plan else words, wanted)
         case _:
             return None
 
