@@ -25,9 +25,11 @@ from keepfast.cli.doctor_environment import client_finding, python_finding, sett
 from keepfast.cli.doctor_findings import DoctorFinding, exit_code, summary
 from keepfast.cli.doctor_topics import ClusterView, findings
 from keepfast.core.errors import Fault, SourceError
-from keepfast.kafka.probe import GroupFacts, RetainedRecords, TopicProbe
+from keepfast.kafka.config import Connection, admin_properties
+from keepfast.kafka.probe import GroupFacts, KafkaProbe, RetainedRecords, TopicProbe
 from keepfast.settings import Settings
 from keepfast.testing import EmbeddedBroker, KafkaBroker
+from keepfast.testing.jars import CLASSIC_KAFKA_VERSION
 from keepfast.testing.loopback import free_ports
 from tests.support.command import keepfast
 from tests.support.waiting import DEADLINE_S
@@ -205,6 +207,13 @@ def test_the_broker_that_it_suggests_is_one_for_the_app_that_was_named(tmp_path:
     (tmp_path / "service.py").write_text(APP)
     _, found = asked("service:app", "--brokers", "127.0.0.1:1", cwd=tmp_path)
     assert "`keepfast dev service:app` starts its own" in texts(found, "problem")[0]
+
+
+def test_a_group_is_described_while_its_coordinator_is_not_ready() -> None:
+    """The first question about any group makes a new cluster create the topic of all coordinators."""
+    with KafkaBroker(version=CLASSIC_KAFKA_VERSION) as broker:
+        probe = KafkaProbe(admin_properties(Connection(brokers=[broker.bootstrap])))
+        assert probe.group("never.used", DEADLINE_S).state == "dead"
 
 
 # -- pure -------------------------------------------------------------------------------------------------------------
