@@ -32,7 +32,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture screenshots examples test test-full test-breaks test-prometheus lint-deploy check reference docs docs-serve format bench kafka needs lock clean always
+.PHONY: help setup demo picture screenshots examples test test-full test-breaks test-brokers test-prometheus lint-deploy check reference docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,7 +58,7 @@ examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQ
 	$(BIN)/python -m examples $(EXAMPLES)
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus $(PROMTOOL) $(CHROMIUM) $(NPM) $(PYRIGHT)" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not brokers and not prometheus $(PROMTOOL) $(CHROMIUM) $(NPM) $(PYRIGHT)" $(PYTEST_ARGS)
 	$(BIN)/pytest $(TIMING) -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: export THOROUGH_TESTS := 1
@@ -70,6 +70,9 @@ test-full: needs setup kafka check ## the long tests and the examples, too; prop
 test-breaks: needs setup kafka ## break the code of every rule and verify that its tests fail; half an hour
 	@tools/needs promtool
 	$(BIN)/pytest -m breaks packages/neotool-common/profile_tests $(PYTEST_ARGS)
+
+test-brokers: needs setup kafka ## an app on Kafka 2.8 (with ZooKeeper), 3.3 and 3.9; fetches their jars the first time
+	$(BIN)/pytest -n $(JOBS) tests/scenarios/test_an_app_works_on_brokers_without_kip_848.py $(PYTEST_ARGS)
 
 test-prometheus: needs setup kafka ## the alerts and the dashboard against a real Prometheus (Debian: apt install prometheus)
 	@tools/needs prometheus promtool

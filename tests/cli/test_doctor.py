@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ from keepfast.settings import Settings
 from keepfast.testing import EmbeddedBroker, KafkaBroker
 from keepfast.testing.jars import CLASSIC_KAFKA_VERSION
 from keepfast.testing.loopback import free_ports
-from tests.support.command import keepfast
-from tests.support.waiting import DEADLINE_S
+from tests.support.command import keepfast, running
+from tests.support.waiting import DEADLINE_S, wait_until
 
 APP = """
 from keepfast import App, RetryTopics
@@ -87,8 +88,14 @@ def guarded() -> Iterator[KafkaBroker]:
         yield broker
 
 
-def allow(broker: KafkaBroker, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, AclPermissionType.ALLOW)
+def allow(
+    broker: KafkaBroker,
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> None:
+    rule = AclBinding(kind, name, pattern, "User:app", "*", operation, AclPermissionType.ALLOW)
     for future in broker.admin.create_acls([rule]).values():
         future.result(DEADLINE_S)
 
@@ -127,6 +134,44 @@ def test_permissions_topics_letters_and_clock_on_a_broker_with_acls(guarded: Kaf
     assert "topics: orders.payment.v1 has 3 partitions, 1 replica → " in fine
     assert "permissions: This login may read from orders.payment.v1 → " in fine
     assert "secret" not in json.dumps(found)
+
+
+KINDS = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactional-id": ResourceType.TRANSACTIONAL_ID}
+
+
+def grant(broker: KafkaBroker, fixes: list[str]) -> None:
+    """Carry out the commands that were suggested, all of them once."""
+    for fix in fixes:
+        command = fix.partition(" --bootstrap-server")[0]
+        operations = re.findall(r"--operation (\w+)", fix)
+        [(kind, name)] = re.findall(r"--(topic|group|transactional-id) (\S+)", command)
+        prefixed = "--resource-pattern-type prefixed" in command
+        for operation in operations:
+            pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+            allow(broker, KINDS[kind], name, AclOperation[operation.upper()], pattern)
+
+
+def test_one_round_lists_every_right_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("None: ...", "None: print('got', payment, flush=True)"))
+    strict = {"allow.everyone.if.no.acl.found": "false"}
+    with KafkaBroker(sasl_users={"app": "secret"}, authorize=True, config=strict) as broker:
+        for name in (SOURCE, "orders.refund.v1"):
+            broker.create_topic(name, config={"max.message.bytes": "10000"})
+        code, found = asked("app:app", cwd=tmp_path, **login(broker))
+        problems = [one for one in found if one["status"] == "problem"]
+        assert (code, {one["section"] for one in problems}) == (3, {"permissions"}), problems
+        assert not texts(found, "unknown")
+        grant(broker, [one["fix"] for one in problems])
+        code, found = asked("app:app", cwd=tmp_path, **login(broker))
+        assert (code, texts(found, "problem"), texts(found, "unknown")) == (0, [], [])
+        with running("run", "app:app", cwd=tmp_path, printed=tmp_path / "printed", **login(broker)) as process:
+            producer = Producer({"bootstrap.servers": broker.bootstrap})
+            for name in (SOURCE, "orders.refund.v1"):
+                producer.produce(name, b"{}")
+            assert producer.flush(10) == 0
+            wait_until(lambda: (tmp_path / "printed").read_text().count("got {}") == 3, "each consumer reads")
+            process.terminate()
+            assert process.wait() == 0, (tmp_path / "printed").read_text()
 
 
 def test_a_wrong_password_is_reported_as_such(guarded: KafkaBroker, tmp_path: Path) -> None:
@@ -234,7 +279,7 @@ FINE = ClusterView(
     configs={SOURCE: {"max.message.bytes": "900"}, LETTERS: {"max.message.bytes": "1000000", "retention.ms": "-1"}},
     groups={"payments.charge": GroupFacts("stable", 2, ALL)},
     held={SOURCE: RetainedRecords(10, NOW_MS - 1000), LETTERS: RetainedRecords(0, None)},
-    cluster=ALL,
+    new_protocol=True,
     brokers=3,
 )
 
@@ -245,7 +290,9 @@ def wrong(seen: ClusterView, **options: Any) -> list[str]:
 
 
 def test_commands_have_the_addresses_that_are_known() -> None:
-    seen = replace(FINE, topics={SOURCE: MISSING, LETTERS: MISSING}, cluster=frozenset(), bootstrap="kafka-1:9092")
+    seen = replace(
+        FINE, topics={SOURCE: MISSING, LETTERS: MISSING}, creatable={LETTERS: REFUSED}, bootstrap="kafka-1:9092"
+    )
     fixes = [one.fix for one in findings(settings_of().consumers["charge"], seen, NOW_MS) if one.status == "problem"]
     assert len(fixes) == 2
     assert all("--bootstrap-server kafka-1:9092" in fix for fix in fixes), fixes
@@ -298,8 +345,8 @@ def test_a_topic_that_keeps_records_longer_than_the_inbox_knows_them(
             "problem: This login may not read from orders.payment.v1",
         ),
         (
-            replace(FINE, topics={**FINE.topics, LETTERS: MISSING}, cluster=frozenset({"DESCRIBE"})),
-            "problem: orders.payment.dlq does not exist, and this login has no permission to create topics",
+            replace(FINE, topics={**FINE.topics, LETTERS: MISSING}, creatable={LETTERS: REFUSED}),
+            "problem: orders.payment.dlq does not exist, and this login has no permission to create it",
         ),
         (
             replace(FINE, configs={LETTERS: {"cleanup.policy": "compact,delete"}}),
@@ -308,6 +355,10 @@ def test_a_topic_that_keeps_records_longer_than_the_inbox_knows_them(
         (
             replace(FINE, configs={**FINE.configs, LETTERS: {"max.message.bytes": "1000"}}),
             "warning: orders.payment.dlq accepts up to 1,000 bytes, but a letter for the largest record",
+        ),
+        (
+            replace(FINE, new_protocol=None),
+            "unknown: charge joins its group with the consumer protocol: the brokers did not say whether",
         ),
         (
             replace(FINE, groups={"payments.charge": GroupFacts("dead", 0, frozenset({"DESCRIBE"}))}),
@@ -322,6 +373,31 @@ def test_a_topic_that_keeps_records_longer_than_the_inbox_knows_them(
 def test_each_problem_is_reported_alone(seen: ClusterView, printed: str) -> None:
     [text] = wrong(seen)
     assert text.startswith(printed)
+
+
+@pytest.mark.parametrize(
+    ("new_protocol", "options", "printed"),
+    [
+        (True, {}, "ok: charge joins its group with the consumer protocol: the brokers support KIP-848"),
+        (False, {}, "ok: charge joins its group with the classic protocol: the brokers do not support KIP-848"),
+        (
+            True,
+            {"group_instance_id": "till"},
+            "ok: charge joins its group with the classic protocol: group_protocol, a",
+        ),
+        (
+            False,
+            {"group_protocol": "consumer"},
+            "problem: charge has group_protocol=consumer, which the brokers do not",
+        ),
+    ],
+)
+def test_the_group_protocol_and_the_reason_are_reported(new_protocol: bool, options: Any, printed: str) -> None:
+    seen = replace(FINE, new_protocol=new_protocol)
+    [found] = [
+        one for one in findings(settings_of(**options).consumers["charge"], seen, NOW_MS) if one.section == "groups"
+    ]
+    assert f"{found.status}: {found.text}".startswith(printed)
 
 
 def test_a_missing_letter_topic_is_made_by_the_start_unless_that_is_off() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -154,7 +154,7 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     seen = _inspect(probe, facts, connection, settings, timeout_s)
     now_ms = int(time.time() * 1000)
     found = [one for own in settings.consumers.values() for one in doctor_topics.findings(own, seen, now_ms)]
-    order = ("topics", "permissions", "dead letters", "clock")
+    order = ("groups", "topics", "permissions", "dead letters", "clock")
     yield from sorted(dict.fromkeys(found), key=lambda one: order.index(one.section))
 
 
@@ -201,12 +201,33 @@ def _inspect(
         transactions=transactions,
         share_groups=share_groups,
         held=held,
-        cluster=facts.operations,
+        creatable=_creatable(probe, topics, settings, timeout_s) if facts.has_controller else {},
+        new_protocol=admin.has_new_protocol(timeout_s) if facts.has_controller else None,
         brokers=len(facts.brokers),
         user=connection.sasl_username or "…",
         bootstrap=admin.bootstrap,
         embedded=not facts.has_controller,
     )
+
+
+def _creatable(
+    probe: KafkaProbe, topics: Mapping[str, TopicAnswer], settings: Settings, timeout_s: float
+) -> dict[str, SourceError | None]:
+    """Of each topic that the start would create: why this login may not create it, or None."""
+    from keepfast.core.errors import SourceError
+    from keepfast.kafka.probe import TopicProbe
+
+    wanted: set[str] = set()
+    for own in settings.consumers.values():
+        if own.dead_letter.create_topic:
+            wanted.update(own.dead_letter_topics.values())
+        if own.retry_topics.create_topics:
+            wanted.update(retry for topic in own.topics for retry in own.retry_topics.topics(topic, own.group))
+    names = sorted(name for name in wanted if not isinstance(topics.get(name), TopicProbe))
+    try:
+        return probe.creatable(names, timeout_s)
+    except SourceError as error:
+        return dict.fromkeys(names, error)
 
 
 def _transactions(connection: Connection, settings: Settings, timeout_s: float) -> dict[str, SourceError | None]:

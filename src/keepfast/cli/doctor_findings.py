@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Status = Literal["ok", "warning", "problem", "unknown"]
-Section = Literal["environment", "settings", "broker", "topics", "permissions", "dead letters", "clock"]
+Section = Literal["environment", "settings", "broker", "groups", "topics", "permissions", "dead letters", "clock"]
 
 EXIT_OK, EXIT_SETTINGS, EXIT_CLUSTER = 0, 2, 3
 _LOCAL: Final = frozenset({"environment", "settings"})

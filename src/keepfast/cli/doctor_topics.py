@@ -14,6 +14,7 @@ from keepfast.cli.doctor_findings import DoctorFinding, Section
 from keepfast.core.errors import Fault, SourceError, StartError
 from keepfast.kafka.probe import GroupFacts, Operations, RetainedRecords, TopicProbe
 from keepfast.settings import ConsumerSettings
+from keepfast.wiring.clients import group_protocol
 from keepfast.wiring.cluster import create_command, kept_days
 from keepfast.wiring.share_groups import fitted
 
@@ -37,7 +38,10 @@ class ClusterView:
     share_groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The configuration of the groups of queues."""
     held: Mapping[str, RetainedRecords] = field(default_factory=dict)
-    cluster: Operations = None
+    creatable: Mapping[str, SourceError | None] = field(default_factory=dict)
+    """Of the topics that a start would create: why this login may not, or None."""
+    new_protocol: bool | None = None
+    """Whether the brokers support the group protocol of KIP-848."""
     brokers: int = 1
     user: str = "…"
     bootstrap: str = "…"
@@ -48,11 +52,17 @@ class ClusterView:
         found = self.topics.get(topic)
         return found if isinstance(found, TopicProbe) else None
 
+    def may_not_create(self, topic: str) -> bool:
+        why = self.creatable.get(topic)
+        return why is not None and why.fault is Fault.REFUSED
+
 
 def findings(own: ConsumerSettings, seen: ClusterView, now_ms: int) -> Iterator[DoctorFinding]:
     """The findings for one consumer."""
     if own.pattern is not None and not own.topics:
         yield DoctorFinding("topics", "warning", f"No topic matches the pattern {own.pattern} of {own.name} yet")
+    if own.order != "queue":
+        yield _protocol(own, seen)
     for topic in own.topics:
         yield from _source(topic, seen)
         yield from _inbox(own, topic, seen)
@@ -69,10 +79,20 @@ def findings(own: ConsumerSettings, seen: ClusterView, now_ms: int) -> Iterator[
     yield from _clock(own, seen, now_ms)
 
 
+def _protocol(own: ConsumerSettings, seen: ClusterView) -> DoctorFinding:
+    protocol, reason = group_protocol(own, new_protocol=seen.new_protocol, embedded=seen.embedded)
+    if own.group_protocol == "consumer" and seen.new_protocol is False:
+        text = f"{own.name} has group_protocol=consumer, which the brokers do not support: Kafka 4.0 or newer does"
+        return DoctorFinding("groups", "problem", text, "Set group_protocol=auto, or upgrade the brokers.")
+    text = f"{own.name} joins its group with the {protocol} protocol: {reason}"
+    unknown = own.group_protocol == "auto" and not seen.embedded and seen.new_protocol is None
+    return DoctorFinding("groups", "unknown" if unknown else "ok", text)
+
+
 def _source(topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
     probe = seen.topics[topic]
     if isinstance(probe, SourceError):
-        yield _not_seen("topics", topic, probe, seen, _create(seen, topic))
+        yield _not_seen("topics", topic, seen, create=_create(seen, topic), needed=("Read",))
         return
     replicas = f"{probe.replicas} replica{'s' * (probe.replicas != 1)}"
     yield DoctorFinding("topics", "ok", f"{topic} has {_partitions(probe)}, {replicas}")
@@ -98,13 +118,18 @@ def _inbox(own: ConsumerSettings, topic: str, seen: ClusterView) -> Iterator[Doc
     yield DoctorFinding("topics", "warning", text, fix)
 
 
-def _not_seen(at: Section, topic: str, why: SourceError, seen: ClusterView, create: str) -> DoctorFinding:
-    if why.fault is Fault.MISSING:
+def _not_seen(at: Section, topic: str, seen: ClusterView, *, create: str, needed: tuple[str, ...]) -> DoctorFinding:
+    """Report a topic that was not described. `create`: the command that creates it. `needed`: operations on it, each of
+    which includes Describe.
+    """
+    why = seen.topics[topic]
+    if not isinstance(why, SourceError) or why.fault is Fault.MISSING:
         return DoctorFinding(at, "problem", f"{topic} does not exist, or this user may not describe it", create)
     if why.fault is Fault.REFUSED:
-        return DoctorFinding(
-            "permissions", "problem", f"This login may not see {topic}", _acl(seen, "Describe", "topic", topic)
-        )
+        fix = _acl(seen, needed, "topic", topic)
+        if seen.may_not_create(topic):
+            fix += ". If it does not exist yet, create it, or add --operation Create"
+        return DoctorFinding("permissions", "problem", f"This login may not see {topic}", fix)
     return DoctorFinding(at, "problem", str(why), "Try again; if it persists, check the broker's log.")
 
 
@@ -118,14 +143,14 @@ def _permissions(
         yield DoctorFinding("permissions", "ok", f"This login may {verb} {topic}")
     for operation in missing:
         text = f"This login may not {verb} {topic}: it has no {operation} permission"
-        yield DoctorFinding("permissions", "problem", text, _acl(seen, operation.capitalize(), "topic", topic))
+        yield DoctorFinding("permissions", "problem", text, _acl(seen, (operation.capitalize(),), "topic", topic))
 
 
 def _group(group: str, seen: ClusterView) -> Iterator[DoctorFinding]:
     facts = seen.groups.get(group)
     if facts is None:
         return
-    acl = _acl(seen, "Read", "group", group)
+    acl = _acl(seen, ("Read",), "group", group)
     if isinstance(facts, SourceError):
         if facts.fault is Fault.REFUSED:
             yield DoctorFinding("permissions", "problem", f"This login may not use the group {group}", acl)
@@ -149,7 +174,7 @@ def _transactional(own: ConsumerSettings, seen: ClusterView) -> Iterator[DoctorF
         yield DoctorFinding("permissions", "ok", text)
     elif why.fault is Fault.REFUSED:
         text = f"This login may not use transactional ids that begin with {own.group}., which exactly_once needs"
-        acl = _acl(seen, "Write", "transactional-id", f"{own.group}. --resource-pattern-type prefixed")
+        acl = _acl(seen, ("Write",), "transactional-id", f"{own.group}. --resource-pattern-type prefixed")
         yield DoctorFinding("permissions", "problem", text, acl)
     else:
         yield DoctorFinding("permissions", "unknown", f"Transactions of {own.group} could not be tried: {why}")
@@ -200,12 +225,13 @@ def _letters_not_seen(
 ) -> DoctorFinding:
     create = _create(seen, letters, count, letters=True)
     if why.fault is not Fault.MISSING:
-        return _not_seen("dead letters", letters, why, seen, create)
+        return _not_seen("dead letters", letters, seen, create=create, needed=("Write",))
     if not own.dead_letter.create_topic:
         return DoctorFinding("dead letters", "problem", f"{letters} does not exist, and create_topic is off", create)
-    if seen.cluster is not None and "CREATE" not in seen.cluster:
-        text = f"{letters} does not exist, and this login has no permission to create topics"
-        return DoctorFinding("dead letters", "problem", text, f"{create}, or {_acl(seen, 'Create', 'topic', letters)}")
+    if seen.may_not_create(letters):
+        text = f"{letters} does not exist, and this login has no permission to create it"
+        acl = _acl(seen, ("Create",), "topic", letters)
+        return DoctorFinding("dead letters", "problem", text, f"{create}, or {acl}")
     return DoctorFinding("dead letters", "ok", f"{letters} does not exist yet; the first start creates it")
 
 
@@ -241,8 +267,8 @@ def _retry_topic(own: ConsumerSettings, topic: str, seen: ClusterView) -> Iterat
         yield DoctorFinding("topics", "ok", f"{topic} has {_partitions(probe)}")
         yield from _permissions(topic, probe.operations, ("READ", "WRITE"), seen, "read from and write to")
     elif probe.fault is not Fault.MISSING:
-        yield _not_seen("topics", topic, probe, seen, "")
-    elif not own.retry_topics.create_topics or (seen.cluster is not None and "CREATE" not in seen.cluster):
+        yield _not_seen("topics", topic, seen, create="", needed=("Read", "Write"))
+    elif not own.retry_topics.create_topics or seen.may_not_create(topic):
         text = f"The retry topic {topic} does not exist and may not be created"
         fix = "`keepfast run` prints how to create it; or set retry_topics.create_topics and grant Create."
         yield DoctorFinding("topics", "problem", text, fix)
@@ -271,9 +297,10 @@ def _create(seen: ClusterView, topic: str, partitions: int = 4, *, letters: bool
     return create_command(topic, partitions, bootstrap=seen.bootstrap, letters=letters)
 
 
-def _acl(seen: ClusterView, operation: str, kind: str, name: str) -> str:
+def _acl(seen: ClusterView, operations: tuple[str, ...], kind: str, name: str) -> str:
+    allowed = " ".join(f"--operation {operation}" for operation in operations)
     return (
-        f"kafka-acls.sh --add --allow-principal User:{seen.user} --operation {operation} --{kind} {name}"
+        f"kafka-acls.sh --add --allow-principal User:{seen.user} {allowed} --{kind} {name}"
         f" --bootstrap-server {seen.bootstrap}"
     )
 

@@ -25,6 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.records import TopicPartition
+from keepfast.kafka.api_versions import has_new_protocol
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.config import plain_addresses
 from keepfast.kafka.embedded import is_embedded
@@ -250,6 +251,10 @@ class KafkaAdmin:
         """The existing topics that this user may describe."""
         return {name for name, topic in self._cluster(timeout_s).topics.items() if topic.error is None}
 
+    def has_new_protocol(self, timeout_s: float) -> bool | None:
+        """Whether the brokers support the group protocol of KIP-848; None if that is unknown. Never raises."""
+        return has_new_protocol(self.properties, timeout_s)
+
     def topic_config(self, name: str, timeout_s: float) -> dict[str, str]:
         """A topic's configuration, defaults included. Empty if it is not available: the embedded broker, or a user
         without the right to describe it.
@@ -282,7 +287,8 @@ class KafkaAdmin:
             return {entry.name: entry.value for entry in _wait(future, timeout_s).values() if entry.value is not None}
         except CLIENT_ERRORS as error:
             inner = error_in(error)
-            if inner is not None and inner.name() in _UNSUPPORTED:
+            # A broker without configurations of groups takes the kind of resource for a malformed request.
+            if inner is not None and inner.name() in (*_UNSUPPORTED, "INVALID_REQUEST"):
                 return {}
             raise source_error(f"describe the configuration of group {group}", error) from error
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
     AdminClient,
     OffsetSpec,
 )
+from confluent_kafka.cimpl import NewTopic
 
 from keepfast.core.errors import Fault, SourceError
 from keepfast.kafka.client_log import LOGGER
@@ -30,7 +32,6 @@ class ProbedCluster:
     cluster_id: str
     brokers: tuple[str, ...]
     has_controller: bool
-    operations: Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,9 @@ def client_versions() -> tuple[str, str]:
     return version("confluent-kafka"), confluent_kafka.libversion()[0]
 
 
+_COORDINATOR_MOVES: Final = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
+_RETRY_S: Final = 0.2
+
 _NOT_ALLOWED: Final = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED).str().removeprefix("Broker: ")
 
 
@@ -87,12 +91,8 @@ class KafkaProbe:
         except CLIENT_ERRORS as error:
             raise source_error("list the topics", error) from error
         addresses = tuple(sorted(f"{one.host}:{one.port}" for one in listed.brokers.values()))
-        if listed.controller_id not in listed.brokers:
-            return ProbedCluster(
-                str(getattr(listed, "cluster_id", None) or ""), addresses, has_controller=False, operations=None
-            )
-        cluster = self._ask("describe the cluster", self._client.describe_cluster, timeout_s)
-        return ProbedCluster(str(cluster.cluster_id), addresses, has_controller=True, operations=_operations(cluster))
+        cluster_id = str(getattr(listed, "cluster_id", None) or "")
+        return ProbedCluster(cluster_id, addresses, has_controller=listed.controller_id in listed.brokers)
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicProbe | SourceError]:
         """Each topic, or why it cannot be described: MISSING, REFUSED."""
@@ -111,11 +111,36 @@ class KafkaProbe:
         return found
 
     def group(self, name: str, timeout_s: float) -> GroupFacts:
-        [future] = self._client.describe_consumer_groups(
-            [name], include_authorized_operations=True, request_timeout=timeout_s
-        ).values()
-        group = _wait(f"describe group {name}", future, timeout_s)
-        return GroupFacts(group.state.name.lower(), len(group.members), _operations(group))
+        """Describe a group; again while its coordinator moves or loads, as it does on a cluster that is still new."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.1, deadline - time.monotonic())
+            [future] = self._client.describe_consumer_groups(
+                [name], include_authorized_operations=True, request_timeout=left_s
+            ).values()
+            try:
+                group = _wait(f"describe group {name}", future, left_s)
+            except SourceError as error:
+                if error.code not in _COORDINATOR_MOVES or time.monotonic() + _RETRY_S >= deadline:
+                    raise
+                time.sleep(_RETRY_S)
+                continue
+            return GroupFacts(group.state.name.lower(), len(group.members), _operations(group))
+
+    def creatable(self, names: Sequence[str], timeout_s: float) -> dict[str, SourceError | None]:
+        """Why each topic may not be created: REFUSED; None if it may be, or exists. Creates nothing."""
+        if not names:
+            return {}
+        found: dict[str, SourceError | None] = {}
+        for name, future in self._client.create_topics(
+            [NewTopic(name, num_partitions=1) for name in names], validate_only=True, request_timeout=timeout_s
+        ).items():
+            try:
+                _wait(f"create topic {name}", future, timeout_s)
+                found[name] = None
+            except SourceError as error:
+                found[name] = None if error.code == "TOPIC_ALREADY_EXISTS" else error
+        return found
 
     @staticmethod
     def transactions(properties: Mapping[str, Any], timeout_s: float) -> None:
@@ -144,9 +169,6 @@ class KafkaProbe:
     def _offsets(self, topic: str, asked: dict[TopicPartition, Any], timeout_s: float) -> list[Any]:
         futures = self._client.list_offsets(asked, request_timeout=timeout_s)
         return [_wait(f"list the offsets of {topic}", future, timeout_s) for future in futures.values()]
-
-    def _ask(self, what: str, call: Callable[..., Future[Any]], timeout_s: float) -> Any:
-        return _wait(what, call(include_authorized_operations=True, request_timeout=timeout_s), timeout_s)
 
 
 def _wait(what: str, future: Future[Any], timeout_s: float) -> Any:

@@ -60,6 +60,7 @@ from keepfast.kafka.faults import (
     source_error,
     transient_end,
 )
+from keepfast.kafka.join_watch import NO_NEW_PROTOCOL, QUIET_S, has_given_up
 from keepfast.kafka.places import NO_EPOCH, ClientPlace, committed_of, names_of, places_of, translated
 
 LATEST, EARLIEST = -1, -2
@@ -268,6 +269,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._changing = False  # inside a callback in which the membership changes
         self._awaits_commit = False  # in `poll`, for the answer to a commit
         self._brokers = BrokerWatch({})
+        self._joining_since: float | None = None  # under KIP-848, until partitions are assigned
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -289,6 +291,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
     def _join(self, topics: Sequence[str], listener: Listener) -> None:
         self._registered = listener
         before, self._topics = self._topics, list(topics)
+        joining = bool(topics) and self._properties.get("group.protocol") == "consumer"
+        self._joining_since = time.monotonic() if joining else None
         try:
             if topics:
                 self._open.subscribe(
@@ -371,10 +375,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
 
     def _plan_renewal(self, error: KafkaError) -> bool:
         if self._classic is not None and lacks_new_protocol(error):
-            self._properties, self._classic = dict(self._classic), None
-            self._incremental = is_incremental(self._properties)
-            self._renew_at = 0.0
-            _log.info("group_protocol_classic: the broker does not support KIP-848")
+            self._fall_back(self._classic)
             return True
         reason = transient_end(error)
         if reason is None:
@@ -383,6 +384,12 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._renew_after_s = min(MAX_REJOIN_S, 2 * self._renew_after_s)
         self._notify(self._listener.on_error, source_error("join the group", reason), None)
         return True
+
+    def _fall_back(self, classic: Mapping[str, Any]) -> None:
+        self._properties, self._classic = dict(classic), None
+        self._incremental = is_incremental(self._properties)
+        self._renew_at = 0.0
+        _log.info("group_protocol_classic: the broker does not support KIP-848")
 
     def _renew(self) -> None:
         """Replace a failed client with a new one. The partitions of the old one are lost."""
@@ -684,7 +691,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             self._ask(self._assign, [], "start nothing")
             return
         places = places_of(partitions)
-        self._classic, self._renew_after_s = None, REJOIN_S
+        self._classic, self._joining_since, self._renew_after_s = None, None, REJOIN_S
         self._notify_of(self._listener.on_assigned, places)
         not_started = [place for place in places if place not in self._started]
         if len(not_started) == len(places):  # also for an empty list: the group waits for an answer
@@ -750,6 +757,12 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._notify(self._listener.on_error, source_error("reach the brokers", error), None)
 
     def _on_statistics(self, statistics: str) -> None:
+        since = self._joining_since
+        if since is not None and time.monotonic() - since > QUIET_S and has_given_up(statistics):
+            if self._classic is not None:
+                self._fall_back(self._classic)
+            else:
+                self._notify(self._listener.on_error, NO_NEW_PROTOCOL, None)
         self._notify(self._report_silent, statistics)
 
     def _report_silent(self, statistics: str) -> None:

@@ -20,7 +20,10 @@ from keepfast.kafka import (
     transaction_properties,
 )
 from keepfast.settings import ConsumerSettings, KafkaSettings
+from keepfast.telemetry.logs import get_logger
 from keepfast.wiring.cluster import ClusterFacts
+
+log = get_logger("keepfast.start")
 
 EMBEDDED_SESSION_MS, EMBEDDED_HEARTBEAT_MS = 4_500, 500
 """The embedded broker lets a new member wait for the session of the one before it, less 1 s, whether that left or not.
@@ -74,6 +77,25 @@ def share_source_of(own: ConsumerSettings, kafka: KafkaSettings, *, workers: int
     return ShareSource(share_properties(connection_of(kafka), consuming_of(own), records=workers))
 
 
+def group_protocol(own: ConsumerSettings, *, new_protocol: bool | None, embedded: bool) -> tuple[str, str]:
+    """The group protocol that a consumer joins with, `classic` or `consumer`, and the reason. `new_protocol`: whether
+    the brokers support that of KIP-848; None if that is unknown.
+    """
+    if own.group_protocol == "consumer":
+        return "consumer", "group_protocol is consumer"
+    if own.group_protocol == "classic":
+        return "classic", "group_protocol, a static member, or a session, heartbeat or assignor of its own"
+    if embedded:
+        return "classic", "the embedded broker"
+    match new_protocol:
+        case True:
+            return "consumer", "the brokers support KIP-848"
+        case False:
+            return "classic", "the brokers do not support KIP-848; Kafka 4.0 or newer does"
+        case None:
+            return "consumer", "the brokers did not say whether they support KIP-848: classic follows if they do not"
+
+
 def source_of(own: ConsumerSettings, kafka: KafkaSettings, cluster: ClusterFacts) -> KafkaSource:
     """The consuming client of a consumer, with the group protocol that its settings and the cluster allow."""
     connection, consuming = connection_of(kafka), consuming_of(own)
@@ -82,7 +104,9 @@ def source_of(own: ConsumerSettings, kafka: KafkaSettings, cluster: ClusterFacts
             consuming, session_timeout_ms=EMBEDDED_SESSION_MS, heartbeat_interval_ms=EMBEDDED_HEARTBEAT_MS
         )
     properties, classic = source_properties(connection, consuming), None
-    if own.group_protocol == "auto" and not cluster.embedded:
+    protocol, reason = group_protocol(own, new_protocol=cluster.new_protocol, embedded=cluster.embedded)
+    log.info("group_protocol", consumer=own.name, protocol=protocol, reason=reason)
+    if own.group_protocol == "auto" and protocol == "consumer":
         newer = replace(consuming, group_protocol="consumer")
         properties, classic = source_properties(connection, newer), properties
     if not own.exactly_once:

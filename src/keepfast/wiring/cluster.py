@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from keepfast.core.errors import Fault, SourceError, StartError
 from keepfast.core.replays import replay_topic
@@ -24,6 +24,8 @@ from keepfast.telemetry.logs import get_logger
 log = get_logger("keepfast.start")
 
 ASK_TIMEOUT_S = 15.0
+PROTOCOL_TIMEOUT_S = 3.0
+"""For the versions that the brokers support. Without an answer the first attempt to join tells."""
 MAX_BYTES = "max.message.bytes"
 CONNECT_TIMEOUT_S = 30.0
 """How long a broker that is down is waited for, unless it is to be waited for without end."""
@@ -42,7 +44,8 @@ MIN_ROOM_BYTES = 4 * 1024
 class ClusterFacts:
     """What the cluster answered before the start: each topic's id where it is known, how many partitions each topic and
     each dead-letter topic has, the retry topics of each consumer that has some, and whether it is the embedded broker.
-    `has_topic_ids`: ids that are missing can still be asked for.
+    `has_topic_ids`: ids that are missing can still be asked for. `new_protocol`: whether it supports the group protocol
+    of KIP-848, None if that is unknown or was not asked.
 
     Of consumers with a pattern: the settings with the topics that it stands for, those among them that were not there
     when the group started first, and those that may not be read, with the reason.
@@ -54,6 +57,7 @@ class ClusterFacts:
     tiers: Mapping[str, Tiers]
     embedded: bool = False
     has_topic_ids: bool = True
+    new_protocol: bool | None = None
     consumers: Mapping[str, ConsumerSettings] = field(default_factory=dict)
     appeared: Mapping[str, frozenset[str]] = field(default_factory=dict)
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -76,9 +80,24 @@ def preflight(
     """
     _reach(admin, wait=wait, abandoned=abandoned)
     try:
-        return check_topics(admin, consumers)
+        cluster = check_topics(admin, consumers)
     except SourceError as error:
         raise StartError(str(error)) from error
+    return replace(cluster, new_protocol=_new_protocol(admin, consumers))
+
+
+def _new_protocol(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> bool | None:
+    """Ask the brokers if a consumer depends on the answer. Raises StartError if one cannot do without the protocol."""
+    asking = [own for own in consumers if own.order != "queue" and own.group_protocol != "classic"]
+    if not asking or admin.embedded:
+        return None
+    supported = admin.has_new_protocol(PROTOCOL_TIMEOUT_S)
+    if supported is False and (fixed := [own.name for own in asking if own.group_protocol == "consumer"]):
+        raise StartError(
+            f"group_protocol=consumer (of {', '.join(fixed)}) is KIP-848, which these brokers do not support: Kafka 4.0"
+            " or newer does. Set auto, which takes the classic protocol there."
+        )
+    return supported
 
 
 def topics_of(settings: Settings) -> set[str]:

@@ -76,6 +76,9 @@ class MemoryAdmin(KafkaAdmin):
     def check(self, timeout_s: float, abandoned: Callable[[], bool] = lambda: False) -> None:
         """It is always there."""
 
+    def has_new_protocol(self, timeout_s: float) -> bool | None:
+        return True
+
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
         for name in names:
             self.create_topic(name, partitions=self._partitions, timeout_s=timeout_s)
