@@ -8,7 +8,15 @@ from random import Random
 
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import Tier
-from keepfast.testing.fakes.faults import REFUSAL_CODES, ClientFault, CommitFault, IdFault, ReadFault, SendFault
+from keepfast.testing.fakes.faults import (
+    REFUSAL_CODES,
+    ClientFault,
+    CommitFault,
+    IdFault,
+    ReadFault,
+    SendFault,
+    TransactionFault,
+)
 from keepfast.testing.fakes.sink import OUTPUT
 from keepfast.testing.fakes.world import Seat, Step, World
 from simulation.discovery import existing
@@ -61,6 +69,7 @@ class Chaos:
             "cut_off": self._cut_off,
             "commits": self._fail_commits,
             "clients": self._end_client,
+            "hang": self._hang_producer,
             "refuse": self._refuse_commits,
             "reads": self._fail_reads,
             "sends": self._fail_sends,
@@ -227,6 +236,9 @@ class Chaos:
 
     def _end_client(self) -> None:
         self._world.broker.faults.clients.order(ClientFault.ENDED, count=1, duration_s=8.0)
+
+    def _hang_producer(self) -> None:
+        self._world.broker.faults.transactions.order(TransactionFault.HANGS, count=1, duration_s=8.0)
 
     def _refuse_commits(self) -> None:
         """Of one partition, whose topic is missing or whose right is withdrawn for a while; one at a time, so that

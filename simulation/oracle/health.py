@@ -91,11 +91,17 @@ class Health:
         if (
             faults.commits.open
             or faults.clients.open
+            or faults.transactions.open
             or faults.committed_reads.open
             or now - self._unanswered.get(member, now) > REPLY_TIMEOUT_S
         ):
             return now
-        taken_at = max(faults.commits.taken_at, faults.clients.taken_at, faults.committed_reads.taken_at)
+        taken_at = max(
+            faults.commits.taken_at,
+            faults.clients.taken_at,
+            faults.transactions.taken_at,
+            faults.committed_reads.taken_at,
+        )
         return max(taken_at, self._refused_at.get(member, -inf))
 
     @property

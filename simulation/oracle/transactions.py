@@ -31,8 +31,26 @@ class TransactionRules:
         self._claims: dict[int, tuple[str, int]] = {}
         """Letters and moves of records that are finished: member and number, as in the trace."""
         self._forwarded: set[int] = set()  # records that were dead-lettered or moved
+        self._given_up: set[str] = set()  # members whose producer hangs, until partitions are assigned again
         if self._on:
             broker.write_output = self._write
+
+    def given_up(self, event: trace.ProducerGivenUp) -> None:
+        self._given_up.add(event.member)
+
+    def lost(self, event: trace.LostCalled) -> None:
+        if event.member in self._given_up and not self._says_that_it_hangs(event.member):
+            self._blame("P13", f"{event.member} loses its partitions because its producer hangs, and calls itself live")
+
+    def delivered(self, event: trace.Delivered) -> None:
+        """It has partitions again."""
+        if event.member in self._given_up:
+            self._given_up.discard(event.member)
+            if self._says_that_it_hangs(event.member):
+                self._blame("P13", f"{event.member} has a new producer, and still says that the old one hangs")
+
+    def _says_that_it_hangs(self, name: str) -> bool:
+        return bool(self._book.members[name].loop.status.producer_hangs)
 
     def began(self, event: acts.HandlerBegan) -> None:
         self._numbers[event.call] = event.number

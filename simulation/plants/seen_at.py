@@ -169,6 +169,8 @@ SEEN_AT: Final = {
     "forgets_the_outputs_of_a_transaction_that_was_aborted": 902,
     "keeps_the_outputs_of_a_transaction_that_was_committed": 900,
     "takes_a_transaction_of_which_nothing_is_known_for_one_that_was_aborted": 903,
+    "takes_a_transaction_that_hangs_for_one_that_was_aborted": 939,
+    "calls_itself_live_while_its_producer_hangs": 939,
     "forgets_the_outputs_of_a_record_that_failed_before": 900,
     "commits_outputs_of_records_that_are_not_finished": 900,
     "forgets_the_letters_of_a_transaction_that_was_aborted": 956,

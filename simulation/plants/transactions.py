@@ -7,12 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from keepfast.core.batches import Batch
+from keepfast.core.errors import SourceError
+from keepfast.core.ports import PRODUCER_HANGS
 from keepfast.core.records import Message, Output
 from keepfast.core.runs import Partition, Run
 from keepfast.engine import calls
 from keepfast.engine.commits import Committer
 from keepfast.engine.context import BufferedSends
 from keepfast.engine.forwarding import Forwarder
+from keepfast.engine.status import LoopStatus
+from keepfast.testing.fakes.commits import Commits
 from keepfast.testing.fakes.membership import Membership
 from simulation.plants.plant import Patch, plant
 
@@ -59,6 +63,24 @@ def keeps_the_outputs_of_a_transaction_that_was_committed(patch: Patch) -> None:
 @plant
 def takes_a_transaction_of_which_nothing_is_known_for_one_that_was_aborted(patch: Patch) -> None:
     patch.set(Membership, "renew", lambda self: None)
+
+
+@plant
+def takes_a_transaction_that_hangs_for_one_that_was_aborted(patch: Patch) -> None:
+    def give_up(self: Commits, request: Any) -> None:
+        self._unknown = lambda: None
+        before(self, request)
+
+    before = patch.set(Commits, "_give_up", give_up)
+
+
+@plant
+def calls_itself_live_while_its_producer_hangs(patch: Patch) -> None:
+    def client_error(self: LoopStatus, error: SourceError, now: float) -> None:
+        if error.code != PRODUCER_HANGS:
+            before(self, error, now)
+
+    before = patch.set(LoopStatus, "client_error", client_error)
 
 
 @plant

@@ -31,7 +31,7 @@ SEEDS = (
     902,
     903,
 )
-SEEDS += (730, 956, 1109, 1144, 1195, 1354, 1403, 1420, 1431, 1438, 1446, 1750, 1773, 1953)
+SEEDS += (730, 939, 956, 1109, 1144, 1195, 1354, 1403, 1420, 1431, 1438, 1446, 1750, 1773, 1953)
 """Every kind of fault and every way of working, and what costs little; the rest is in `LATER`.
 
 The last ones of both have what is rare: batches and retry topics without an order, partitions added to a topic,
@@ -44,7 +44,8 @@ suspects, with a batch that fails, while records arrive, and while the broker do
 has one while the ids of topics are not known, 900 to 903 have transactions, 956 has letters and moves in them, 1953 has
 them with batches. 1109 and 1144 have batches with a time limit; in 1144, one is waited for whose first record cannot be
 decoded. In 24, 53 and 404 the loop's own thread runs the handlers; in 404 a callback comes while it awaits the answer
-to a commit. In 16 and 39 clients end themselves while they commit. In 730 a handler of an earlier epoch ends while the
+to a commit. In 16 and 39 clients end themselves while they commit, in 939 a call of a
+producer does not return. In 730 a handler of an earlier epoch ends while the
 loop asks the broker for a seek; in 1195 a process dies with two calls for one record; in 1446 a slow batch is handed
 back shortly before the oracle looks.
 """
@@ -62,7 +63,7 @@ FAULTS = {
     "power_cut", "rebalance", "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed",
     "send_refused", "send_too_large", "send_written_but_failed", "sigterm", "stale_handler_given_up", "stop",
     "topic_id_behind", "topic_appeared", "topic_ids_failed", "topic_recreated", "transaction_aborted",
-    "transaction_unknown", "worker_cancelled",
+    "transaction_hangs", "transaction_unknown", "worker_cancelled",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 

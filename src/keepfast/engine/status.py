@@ -84,7 +84,7 @@ class LoopStatus:
         self._away_at = float("-inf")
         self._reached = 0
         self._silent = False
-        self._hangs = ""  # the producer of its transactions, until partitions are assigned again
+        self.producer_hangs = ""  # the producer of its transactions, until partitions are assigned again
         self._ask_ends_at = float("-inf")
         self._answered_ends: Mapping[TopicPartition, int] = {}
         self._began = self._reminded_at = self.turned_at = self._clock.monotonic()
@@ -124,12 +124,12 @@ class LoopStatus:
         self.rebalances[what] += 1
         self.member, self.lost = what != LOST, what == LOST
         if what == ASSIGNED:
-            self._hangs = ""
+            self.producer_hangs = ""
 
     def client_error(self, error: SourceError, now: float) -> None:
         """The client reported an error."""
         if error.code == PRODUCER_HANGS:
-            self._hangs = str(error)
+            self.producer_hangs = str(error)
         elif error.fault is Fault.RETRY:
             self._brokers, self._away_at, self._reached = str(error), now, self._heard_from_brokers()
             self._silent = error.code == NO_ANSWER
@@ -156,7 +156,7 @@ class LoopStatus:
             why=(ending.reason if ending else parts.holds.halted) or "",
             member=self.member or (plan.lock_s is not None and self._phase() == "running"),
             lost=self.lost,
-            producer_hangs=self._hangs,
+            producer_hangs=self.producer_hangs,
             partitions=partitions,
             missing_topics=tuple(sorted(parts.identities.missing)),
             unpositioned=len(parts.assignment.unpositioned),

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SourceError
-from keepfast.core.ports import Position
+from keepfast.core.ports import PRODUCER_HANGS, Position
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
-from keepfast.testing.fakes.faults import ClientFault, CommitFault, ReadFault, SendFault
+from keepfast.testing.fakes.faults import ClientFault, CommitFault, ReadFault, SendFault, TransactionFault
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.trace import Evicted
 from keepfast.testing.fakes.world import Seat, World
@@ -191,6 +191,18 @@ def test_a_second_commit_while_one_is_under_way_is_refused(world: World) -> None
     ear.source.commit([Position(FIRST, 1)])
     with pytest.raises(SimulationError, match="under way"):
         ear.source.commit([Position(FIRST, 2)])
+
+
+def test_a_transaction_that_hangs_is_given_up_after_15_s_and_the_partitions_are_lost(world: World) -> None:
+    ear = settled(world, "a")
+    places, begun = ear.source.owned, ear.now()
+    world.broker.faults.transactions.order(TransactionFault.HANGS, count=1)
+    assert ear.refusals(Position(FIRST, 1)) == (False, ["CLOSED"])
+    assert ear.now() - begun == pytest.approx(15.0, abs=1.0)
+    assert [error.code for error, _ in ear.errors] == [PRODUCER_HANGS]
+    assert ear.heard("lost") == [places]
+    ear.until(lambda: ear.source.owned)
+    assert ear.refusals(Position(FIRST, 2)) == (True, [])
 
 
 def test_a_send_may_be_written_although_it_is_reported_as_failed(world: World) -> None:

@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from keepfast.core.absence import Absence
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import PRODUCER_HANGS, CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes.broker import FakeBroker, PositionAnswer
 from keepfast.testing.fakes.coordinator import Group, Identity
 from keepfast.testing.fakes.faults import CommitFault
-from keepfast.testing.fakes.operations import CommitOp, Operations
+from keepfast.testing.fakes.operations import CommitOp, ErrorOp, Operations
 from keepfast.testing.fakes.process import Process, SimulationError
-from keepfast.testing.fakes.trace import CommitAnswered, CommitSent
+from keepfast.testing.fakes.trace import CommitAnswered, CommitSent, ProducerGivenUp
 from keepfast.testing.fakes.wire import Channel, Failure
 
 READ_BACK_PAUSE_S = 0.02
 """Interval of read-backs inside on_revoked."""
+
+GIVE_UP_S = 15.0
+"""How long a call of the producer of transactions may take."""
 
 PARTLY_S = 0.1
 """How long the rest of a request may take once some of it is held."""
@@ -88,12 +92,31 @@ class Commits:
             self._unsent = _outcome(request.positions, Failure("CLOSED"))
             return
         self.unanswered += 1
+        if self._broker.faults.transactions.take() is not None:
+            self._hang(who, request)
+            return
         self._channel.send(
             lambda respond: respond(self._broker.commit(self._group, who, request.positions)),
             lambda answer: self._on_answer(request, answer),
             timeout_s=self._broker.settings.request_timeout_s,
             cuts=True,
         )
+
+    def _hang(self, who: Identity, request: _Request) -> None:
+        """A call of the producer, which has a connection of its own, never returns: it is given up."""
+        if self._broker.rng.random() < 0.5:
+            self._broker.commit(self._group, who, request.positions)
+        self._process.later(GIVE_UP_S, lambda: self._give_up(request))
+
+    def _give_up(self, request: _Request) -> None:
+        self.unanswered -= 1
+        if self._request is request:
+            error = SourceError("The producer has not answered.", fault=Fault.RETRY, code=PRODUCER_HANGS)
+            self._operations.append(ErrorOp(error, None))
+            self._broker.trace.add(ProducerGivenUp(self._process.clock.monotonic(), self._process.name))
+            self._unknown()
+            self._operations.append(CommitOp(_outcome(request.positions, Failure("CLOSED"))))
+        self._answered()
 
     def take_unsent(self) -> CommitOutcome | None:
         """The outcome of a request that was never sent; reported by the next call that serves callbacks."""

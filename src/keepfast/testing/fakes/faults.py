@@ -41,6 +41,13 @@ class ClientFault(StrEnum):
     """
 
 
+class TransactionFault(StrEnum):
+    """Faults of a commit that is a transaction."""
+
+    HANGS = "transaction_hangs"
+    """A call of its producer never returns. The broker may have committed it before; it does nothing with it later."""
+
+
 class ReadFault(StrEnum):
     """Faults of a read of committed offsets."""
 
@@ -140,6 +147,7 @@ class Faults:
         self._rng = rng
         self.commits: Switch[CommitFault] = Switch(clock, trace)
         self.clients: Switch[ClientFault] = Switch(clock, trace)
+        self.transactions: Switch[TransactionFault] = Switch(clock, trace)
         self.refused = RefusedPartitions(clock)
         self.committed_reads: Switch[ReadFault] = Switch(clock, trace)
         self.sends: Switch[SendFault] = Switch(clock, trace)
@@ -153,6 +161,7 @@ class Faults:
         """Clear all ordered faults."""
         self.commits.clear()
         self.clients.clear()
+        self.transactions.clear()
         self.refused.clear()
         self.committed_reads.clear()
         self.sends.clear()

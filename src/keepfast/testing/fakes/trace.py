@@ -123,6 +123,13 @@ class LostCalled(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerGivenUp(Fact):
+    """A call of the member's transactions did not return: `on_error` is called, and its partitions are lost."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delivered(Fact):
     """A record was handed to the member by `poll` or `sweep`."""
 
