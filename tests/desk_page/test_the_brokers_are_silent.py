@@ -122,3 +122,12 @@ def test_a_client_that_hangs_is_replaced(
     wait_until(lambda: shows(page, COUNT + 5), "new clients")
     assert served.desk.cluster._clients is not hung
     hung.asking.release()
+
+
+def test_consumers_asks_the_brokers_for_members_only_when_a_person_does(kafka: TopicAdmin, served: ServedDesk) -> None:
+    """A request for a group that is open when its coordinator dies can crash the client, and the desk with it."""
+    Client(kafka).produce(served.letters, records(COUNT))
+    page, card = served.page("viewer"), 'id="groups"'
+    assert card not in page.get("/consumers").text
+    assert card in page.get("/consumers?members=1").text
+    assert card not in page.get("/consumers?members=1", headers={"x-desk-live": "1"}).text

@@ -215,6 +215,7 @@ class DeskCluster:
         clients, timeout_s = self._clients, self._timeout_s(5.0)
         try:
             with self._request(clients.asking):
+                clients.admin.check(min(1.0, timeout_s))  # an open request for a group can crash the client
                 found = clients.groups.assignments(group, timeout_s)
                 places = [place for _, own in found for place in own]
                 committed = clients.groups.committed(group, places, timeout_s) or {} if places else {}

@@ -313,14 +313,18 @@ class Screens:
     # -- consumers, timeline, audit
 
     def consumers(self, request: Request, user: DeskUser) -> Response:
+        """From the processes alone. The brokers are asked for members only by a person who asks for them: a request for
+        a group that a silent coordinator leaves open can crash the client (librdkafka #4605).
+        """
         views = self._backend.processes.views()
+        asked = bool(request.query_params.get("members")) and "x-desk-live" not in request.headers
         return self.render(
             request,
             "consumers.html",
             user=user,
             active="consumers",
             processes=views,
-            groups=self._groups(views),
+            groups=self._groups(views) if asked and self._pulse.outage is None else [],
             controllable=bool(self._backend.processes.token),
             command=self.commands.consumers(next((one.url for one in views if not one.problem), None)),
             live="/live?always=1",
