@@ -108,9 +108,9 @@ def desk(ctx: click.Context, /, *, target: str | None, brokers: str | None, debu
         server, close = desk_server(connection, settings, trier=trier, reach=reach, **options)
         try:
             server.bind()
-            click.echo(f"The desk: {server.url}", err=True)
             if not server.is_local and not options["https"]:
                 click.echo(OPEN_WARNING.format(host=clean_text(options["host"])), err=True)
+            click.echo(f"The desk: {server.url}", err=True)
             server.serve()
         finally:
             close()
