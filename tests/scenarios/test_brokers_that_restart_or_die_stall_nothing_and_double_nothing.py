@@ -95,7 +95,29 @@ def load_on(groups: list[Group], *, loaded: bool) -> Iterator[None]:
             thread.join()
 
 
-def survives(cluster: KafkaBroker, make_scene: MakeScene, topic: TopicFactory, fault: Fault, *, loaded: bool) -> None:
+FAULTS: dict[str, Fault] = {
+    "rolling restart": roll,
+    "coordinator of groups": kill_leader_of("__consumer_offsets"),
+    "coordinator of transactions": kill_leader_of("__transaction_state"),
+}
+
+
+@pytest.mark.timing
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("fault", "loaded"),
+    [
+        pytest.param("rolling restart", False),
+        pytest.param("rolling restart", True, marks=pytest.mark.long),
+        pytest.param("coordinator of groups", False, marks=pytest.mark.long),
+        pytest.param("coordinator of groups", True, marks=pytest.mark.long),
+        pytest.param("coordinator of transactions", False, marks=pytest.mark.long),
+        pytest.param("coordinator of transactions", True, marks=pytest.mark.long),
+    ],
+)
+def test_consumers_outlive_it_idle_and_under_load(
+    cluster: KafkaBroker, make_scene: MakeScene, topic: TopicFactory, fault: str, loaded: bool
+) -> None:
     modes = ("each", "interval", "once")
     groups = [Group(mode, make_scene(partitions=PARTITIONS), topic(partitions=2)) for mode in modes]
     for group in groups:
@@ -104,7 +126,7 @@ def survives(cluster: KafkaBroker, make_scene: MakeScene, topic: TopicFactory, f
     for group in groups:
         group.scene.wait_committed()
     with load_on(groups, loaded=loaded):
-        fault(cluster)
+        FAULTS[fault](cluster)
         over_at = time.monotonic()
     for group in groups:
         group.send(30)
@@ -117,25 +139,3 @@ def survives(cluster: KafkaBroker, make_scene: MakeScene, topic: TopicFactory, f
         group.verify(cluster)
         assert group.member.stop() == 0
     assert stalled_s < MAX_STALL_S, f"{sent_after_s:.1f} s of it to send"
-
-
-@pytest.mark.timing
-def test_an_idle_consumer_outlives_a_rolling_restart(
-    cluster: KafkaBroker, make_scene: MakeScene, topic: TopicFactory
-) -> None:
-    survives(cluster, make_scene, topic, roll, loaded=False)
-
-
-@pytest.mark.long
-@pytest.mark.timing
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("loaded", [False, True], ids=["idle", "loaded"])
-@pytest.mark.parametrize(
-    "fault",
-    [roll, kill_leader_of("__consumer_offsets"), kill_leader_of("__transaction_state")],
-    ids=["rolling restart", "coordinator of groups", "coordinator of transactions"],
-)
-def test_every_fault_of_the_brokers_is_survived(
-    cluster: KafkaBroker, make_scene: MakeScene, topic: TopicFactory, fault: Fault, loaded: bool
-) -> None:
-    survives(cluster, make_scene, topic, fault, loaded=loaded)
