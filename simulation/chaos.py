@@ -18,6 +18,7 @@ from keepfast.testing.fakes.faults import (
     TransactionFault,
 )
 from keepfast.testing.fakes.sink import OUTPUT
+from keepfast.testing.fakes.trace import Neglected
 from keepfast.testing.fakes.world import Seat, Step, World
 from simulation.discovery import existing
 from simulation.member import Member
@@ -42,6 +43,9 @@ SEEKS_FORWARD, MAX_SKIPPED = 0.25, 10
 
 TRY_AGAIN_S = 0.001
 
+NEGLECT_EVERY_S = 70.0
+"""A client that was replaced is not replaced again for a minute: one partition after another is not fetched."""
+
 
 class Chaos:
     """Keeps processes running, produces records, and pulls a random switch every now and then.
@@ -56,6 +60,7 @@ class Chaos:
         self._oracle = oracle
         self._rng = rng
         self._names = 0
+        self._neglect_at = 0.0
         tiers = setup.retry_topics()
         self._tiers = list(tiers.topics.values()) if tiers else []
         self.active = True
@@ -87,6 +92,7 @@ class Chaos:
             "unnoticed": self._recreate_unnoticed,
             "cancel": self._cancel_workers,
             "seek": self._seek,
+            "neglect": self._neglect,
         }
 
     def begin(self) -> None:
@@ -300,6 +306,20 @@ class Chaos:
         if self._oracle.seek_ordered(victim.name, partition.place, to):
             self._world.trace.fault("seek")
             victim.seek(partition.place, to, partial(self._oracle.seek_answered, victim.name, partition.place))
+
+    def _neglect(self) -> None:
+        """A member's client does not fetch one of its partitions any more."""
+        victim, now = self._victim(), self._world.clock.monotonic()
+        owned = [one.place for one in victim.loop.ownership if not one.closing] if victim is not None else []
+        if victim is None or not owned or now < self._neglect_at:
+            return
+        self._neglect_at = now + NEGLECT_EVERY_S
+        place = self._rng.choice(owned)
+        self._world.trace.fault("not_fetched")
+        self._world.trace.add(Neglected(now, victim.name, place))
+        victim.seat.source.neglect(place, self._rng.choice(("refetch", "client")))
+        for _ in range(self._rng.randint(1, 5)):
+            self._oracle.produced(self._workload.produce(place))
 
     def _delete(self) -> None:
         place = self.place()

@@ -28,7 +28,7 @@ from simulation.discovery import REFRESH_S, SimDiscovery, appeared, existing
 from simulation.executor import SimExecutor
 from simulation.setup import GROUP, Setup
 from simulation.spool import SimSpool
-from simulation.topic_ids import SimTopicIds
+from simulation.topic_ids import SimEnds, SimTopicIds
 from simulation.variants.inboxes import SimDatabase
 from simulation.workload import Workload
 
@@ -89,6 +89,9 @@ class _Source:
         self.serve = source.serve
         self.start = source.start
         self.reset = source.reset
+        self.refetch = source.refetch
+        self.renew = source.renew
+        self.reports_ends = source.reports_ends
         self.pause = source.pause
         self.resume = source.resume
         self.edges = source.edges
@@ -208,6 +211,7 @@ class Member:
             random=rng,
             spool=self.spool,
             topic_ids=SimTopicIds(seat.process, world.broker),
+            ask_ends=SimEnds(seat.process, world.broker).ask,
             discover=SimDiscovery(seat.process, world.broker, setup, partial(self._plan, world))
             if setup.later
             else None,

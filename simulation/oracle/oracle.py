@@ -16,6 +16,7 @@ from simulation.oracle.book import Book
 from simulation.oracle.commits import CommitRules
 from simulation.oracle.crashes import CrashRules
 from simulation.oracle.events import EventRules
+from simulation.oracle.fetching import FetchRules
 from simulation.oracle.guards import GuardRules
 from simulation.oracle.health import Health
 from simulation.oracle.inboxes import InboxRules
@@ -67,6 +68,7 @@ class Oracle:
         self._membership = MembershipRules(world, book, self.blame, health, setup)
         self._timeouts = TimeoutRules(book, self.blame, health, setup)
         self._progress = ProgressRules(world.broker, book, self.blame, health, setup, batches=batches)
+        self._fetching = FetchRules(world.broker, self.blame, health)
         self._rules: dict[type[trace.Fact], tuple[Callable[[Any], None], ...]] = {
             trace.CommitSent: (commits.sent, crashes.sent, sends.committed),
             trace.CommitAccepted: (commits.accepted, crashes.accepted),
@@ -80,6 +82,9 @@ class Oracle:
             trace.Delivered: (once.delivered,),
             trace.ProcessCrashed: (crashes.crashed,),
             trace.Evicted: (self._membership.evicted,),
+            trace.Neglected: (self._fetching.neglected,),
+            trace.Refetched: (self._fetching.refetched,),
+            trace.ClientReplaced: (self._fetching.replaced,),
             acts.HandlerBegan: (starts.began, guards.began, crashes.began, sends.began, once.began),
             acts.HandlerSent: (sends.sent,),
             acts.Blocked: (guards.blocked,),
@@ -213,4 +218,5 @@ class Oracle:
                     self._membership.polls(member, now)
                 self._progress.probe(member, now)
                 self._timeouts.probe(member, now)
+                self._fetching.probe(member, now)
         self._world.clock.after(PROBE_S, self._probe)

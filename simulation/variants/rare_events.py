@@ -18,10 +18,12 @@ DELETED = (16, 54)
 SOUGHT = (10, 34, 40, 58)
 STORMS = (53,)
 HALTS = (47,)
+NEGLECTED = (65, 106)
 """The remainders by sixty of the seeds with suspects that change owners, with headers larger than values, with
 segments of the spool that are torn by power cuts, with refused commits of single partitions, with records that are
 deleted before a group gets to them that began at the end, with operators who seek, with so many dead letters that the
-storm guard trips at its default level, and with records that halt the consumer."""
+storm guard trips at its default level, and with records that halt the consumer. NEGLECTED: the remainders by 120 of
+those with partitions that the client does not fetch."""
 
 BY_DEFAULT = 5
 """Every fifth of the other seeds without a breaker has the storm guard at its defaults."""
@@ -44,6 +46,8 @@ def rare(setup: Setup, seed: int) -> Setup:
         (STORMS, _storms),
         (HALTS, _halts),
     )
+    if seed % 120 in NEGLECTED:
+        return _neglected(setup, rng)
     for remainders, make in kinds:
         if seed % 60 in remainders:
             return make(setup, rng)
@@ -186,6 +190,26 @@ def _sought(setup: Setup, rng: Random) -> Setup:
         chaos_s=rng.uniform(12.0, 16.0),
         records=200,
         world=replace(setup.world, session_s=2.0, heartbeat_s=0.5),
+    )
+
+
+def _neglected(setup: Setup, rng: Random) -> Setup:
+    """A client does not fetch one of its partitions any more, at most once in a minute. No member leaves and no
+    partition moves, which would end that.
+    """
+    return replace(
+        _plain(setup),
+        faults=("neglect", "neglect", "gaps", rng.choice(("compact", "commits"))),
+        churn=(),
+        members=1,
+        partitions={"orders": rng.choice((1, 3))},
+        capacity=rng.choice((1, 4, 16)),
+        slow=0.0,
+        troubles=tuple(trouble for trouble in setup.troubles if trouble != "halt"),
+        killers=0,
+        reset="earliest",
+        chaos_s=rng.uniform(50.0, 90.0),
+        records=300,
     )
 
 

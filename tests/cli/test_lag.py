@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from keepfast.core.commit_metadata import CompletionMap, encode
 from keepfast.testing import EmbeddedBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -90,6 +91,29 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
     unknown = keepfast("lag", "nobody", cwd=tmp_path, **where)
     assert unknown.returncode == 2
     assert "There is no group 'nobody'" in unknown.stderr
+
+
+def test_finished_records_above_a_gap_and_a_position_beyond_the_end_are_shown(
+    kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic(partitions=2)
+    group, where = f"group-of-{name}", {"KAFKA_BROKERS": kafka.bootstrap}
+    fill(kafka.bootstrap, name, 0, 9, age_s=0)
+    fill(kafka.bootstrap, name, 1, 3, age_s=0)
+    finished = encode(CompletionMap.from_int(2, 0b0111_0110))  # 3, 4, 6, 7 and 8
+    commit(kafka, group, TopicPartition(name, 0, 2, finished), TopicPartition(name, 1, 28_978))
+
+    done = keepfast("lag", group, "--for", "0", "--json", cwd=tmp_path, **where)
+    assert done.returncode == 0, done.stderr
+    by_partition = {one["partition"]: one for one in json.loads(done.stdout)["partitions"]}
+    split = [(one["lag"], one["behind"], one["finished_above"]) for _, one in sorted(by_partition.items())]
+    assert split == [(7, 2, 5), (0, 0, 0)]
+    assert by_partition[1]["state"] == "beyond_end"
+
+    head, first, second = keepfast("lag", group, "--for", "0", cwd=tmp_path, **where).stdout.splitlines()
+    assert head.split()[5:] == ["LAG", "BEHIND", "FINISHED", "SECONDS", "STATE"]
+    assert first.split()[-5:-2] == ["7", "2", "5"]
+    assert (second.split()[-7:-4], second.split()[-1]) == (["28978", "3", "0"], "beyond_end")
 
 
 def test_without_a_partition_to_show_it_says_why(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_an_end_is_not_reported_before_the_records_below_it_were_returned(
     drive([member], lambda: member.ends.get(place, 0) >= 1_520)
 
 
-def _assert_returned(member: Member, place: TopicPartition, offset: int) -> None:
+def _assert_returned(member: Member, place: TopicPartition, offset: int, _: int | None = None) -> None:
     assert member.offsets(place) == list(range(offset))
     member.ends[place] = offset
 
@@ -268,6 +268,34 @@ def test_a_reset_of_a_paused_partition_keeps_it_paused(backend: Backend, place: 
     member.source.resume([place])
     drive([member], lambda: len(member.records) >= 40)
     assert member.offsets(place) == list(range(20, 60))
+
+
+def test_a_partition_that_is_fetched_again_goes_on_at_its_position(backend: Backend, place: TopicPartition) -> None:
+    backend.fill(place, 20)
+    member = member_of(backend, place)
+    drive_until_records(member, 20)
+    member.source.refetch(Position(place, 20))
+    backend.fill(place, 5)
+    drive_until_records(member, 25)
+    drive_for([member], 0.3)
+    assert member.offsets(place) == list(range(25))
+
+
+def test_a_new_client_begins_where_the_last_one_was_when_it_gave_its_partitions_up(
+    backend: Backend, place: TopicPartition
+) -> None:
+    backend.fill(place, 20)
+    member = member_of(backend, place)
+    drive_until_records(member, 20)
+    if not member.source.renew():
+        assert type(member.source).__name__ in ("AdoptedSource", "KafkaPythonSource"), "it is the user's own"
+        return
+    member.start_offset = 20
+    backend.fill(place, 5)
+    drive_until_records(member, 25)
+    assert (member.offsets(place), member.replaced) == (list(range(25)), 1)
+    assert (member.heard("revoked"), member.heard("lost")) == ([(place,)], [])
+    assert member.heard("assigned") == [(place,), (place,)]
 
 
 @pytest.mark.parametrize(("deleted", "start"), [(30, 10), (0, 1000)])

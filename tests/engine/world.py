@@ -12,7 +12,7 @@ from keepfast.core.commit_metadata import METADATA_LIMIT
 from keepfast.core.errors import DecodeError, Fault, SourceError
 from keepfast.core.events import Observer
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
+from keepfast.core.ports import AskEnds, CommitOutcome, CommittedOffset, Listener, Position, TopicIds
 from keepfast.core.records import Message, Record, TopicPartition
 from keepfast.core.runs import FilteredOut, Run, SelectedRecords
 from keepfast.deadletters.publisher import Publisher
@@ -70,6 +70,9 @@ class Source:
         """The ends that the client knows of."""
         self.paused: set[TopicPartition] = set()
         self.left: bool | None = None
+        self.reports_ends = True
+        self.refetched: list[Position] = []
+        self.renewals = 0
         self.logs: dict[TopicPartition, list[Message]] = {}
         """All that was fed, by partition; a reset hands it over again."""
         self.moved: list[Position] = []
@@ -141,6 +144,13 @@ class Source:
         self.moved.append(position)
         others = [one for one in self.waiting if TopicPartition(one.topic(), one.partition()) != position.place]
         self.waiting = others + self.logs.get(position.place, [])[max(0, position.offset) :]
+
+    def refetch(self, position: Position) -> None:
+        self.refetched.append(position)
+
+    def renew(self) -> bool:
+        self.renewals += 1
+        return True
 
     def close(self, *, leave: bool = True) -> None:
         self.left = leave
@@ -225,6 +235,8 @@ class World:
         gate: ExclusiveGate | None = None,
         inline: bool = False,
         observers: Sequence[Observer] = (),
+        topic_ids: TopicIds | None = None,
+        ask_ends: AskEnds | None = None,
         **guards: Any,
     ) -> None:
         self.clock, self.source, self.sink, self.workers = ManualClock(), Source(), FakeSink(), Workers()
@@ -259,7 +271,8 @@ class World:
         self.here = Here(self._worker, self.tally, self.clock.monotonic, self.mailbox)
         ports: dict[str, Any] = {"source": self.source, "sink": self.sink, "clock": self.clock, "random": Random(1)}
         workers = parts.Workers(self.workers, self.mailbox, cast(Inline, self.here) if inline else None)
-        given = parts.Ports(**ports, gate=gate or ExclusiveGate(), observers=observers)
+        asked: dict[str, Any] = {"topic_ids": topic_ids, "ask_ends": ask_ends}
+        given = parts.Ports(**ports, **asked, gate=gate or ExclusiveGate(), observers=observers)
         self.loop = Loop(plan, workers, given, publisher)
         self.loop.start()
         self.places = [TopicPartition(TOPIC, number) for number in range(partitions)]

@@ -83,6 +83,30 @@ def test_a_coordinator_that_accepts_connections_and_does_not_answer_is_reported(
     assert statistics(state="TRY_CONNECT", **coordinator) == {}, "nothing is tried any more"
 
 
+def test_a_broker_that_delays_its_answers_by_a_quota_is_named_while_it_does() -> None:
+    statistics = Statistics()
+    assert statistics(answers=True, throttle={"min": 0, "max": 1_500, "avg": 700}) == {}
+    assert statistics.watch.throttled == {"b:1": 1.5}
+    statistics(answers=True, throttle={"min": 0, "max": 0, "avg": 0})
+    assert statistics.watch.throttled == {}
+
+
+def test_the_clients_statistics_have_the_delay_of_each_broker(kafka: KafkaBroker, topic: Any) -> None:
+    to, seen = connection(kafka.bootstrap, properties={"statistics.interval.ms": 200}), list[str]()
+    member = kafka_member(to, topic(), new_group())
+    watch, observe = member.source._brokers, member.source._brokers.observe
+
+    def observed(text: str) -> Any:
+        seen.append(text)
+        return observe(text)
+
+    watch.observe = observed
+    drive([member], lambda: seen)
+    member.source.close()
+    assert {broker["throttle"]["max"] for broker in json.loads(seen[0])["brokers"].values()} == {0}
+    assert watch.throttled == {}
+
+
 @pytest.mark.timing
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_frozen_broker_is_reported_and_a_quiet_one_is_not(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:

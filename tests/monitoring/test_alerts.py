@@ -44,6 +44,7 @@ BREAKER = f"keepfast_breaker_open{{{GROUP},{AT}}}"
 STORM = f"keepfast_storm_guard_tripped{{{GROUP},{AT}}}"
 STUCK_HANDLERS = f"keepfast_stuck_handlers{{{GROUP},{AT}}}"
 PAUSE_AGE = f"keepfast_operator_pause_age_seconds{{{GROUP},{AT}}}"
+NOT_FETCHED = f"keepfast_not_fetched_partitions{{{GROUP},{AT}}}"
 ENDED = f"keepfast_consumer_ended{{{GROUP},{AT}}}"
 REPLACED = f"keepfast_clients_replaced_total{{{GROUP},{AT}}}"
 ABANDONED = f"keepfast_abandoned_threads{{{GROUP},{AT}}}"
@@ -76,6 +77,7 @@ WELL = {
     ABANDONED: "0x1800",
     STUCK_HANDLERS: "0x1800",
     PAUSE_AGE: "0x1800",
+    NOT_FETCHED: "0x1800",
     ENDED: "0x1800",
     REPLACED: "0x1800",
     COMMITS: "0+60x1800",
@@ -94,6 +96,7 @@ SHUTDOWN_ALERT = "KeepfastShutdownTimeout warning"
 BREAKER_ALERT, STORM_ALERT = "KeepfastBreakerOpen warning", "KeepfastStormGuard critical"
 COMMITS_ALERT, ABANDONED_ALERT = "KeepfastCommitsFail critical", "KeepfastAbandonedThreads warning"
 STUCK_HANDLERS_ALERT, PAUSE_ALERT = "KeepfastStuckHandlers warning", "KeepfastForgottenPause warning"
+NOT_FETCHED_ALERT = "KeepfastPartitionsNotFetched critical"
 CLIENT_ALERT = "KeepfastClientFailed critical"
 SPOOL_ALERT = "KeepfastSpooledLetters warning"
 PROCESS_ALERT = "KeepfastProcessDown critical"
@@ -168,6 +171,10 @@ STORIES = {
     "a handler was slow": Story({STUCK_HANDLERS: "0x29 1x60"}),
     "an operator paused it eleven minutes ago": Story({PAUSE_AGE: "0x18 0+60x60"}, {PAUSE_ALERT}),
     "an operator paused it nine minutes ago": Story({PAUSE_AGE: "0x20 0+60x60"}),
+    "records are not fetched": Story({NOT_FETCHED: "0x20 1x60"}, {NOT_FETCHED_ALERT}),
+    "records were not fetched until the client was replaced": Story(
+        {NOT_FETCHED: "0x20 1 0x60", REPLACED: "0x21 1x60"}
+    ),
     "the client has failed for good, and the process runs": Story({ENDED: "0x20 1x60"}, {CLIENT_ALERT}),
     "the client is replaced three times": Story({REPLACED: "0x20 1 2 3x60"}, {CLIENT_ALERT}),
     "the client is replaced twice": Story({REPLACED: "0x20 1 2x60"}),

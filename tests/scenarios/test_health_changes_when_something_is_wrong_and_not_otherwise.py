@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from keepfast import BreakerPolicy, Context, Reject, RetryPolicy
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.engine import counts, status
+from keepfast.engine import counts, fetch_watch, status, topic_ids
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -212,3 +212,24 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
         becomes(web, WELL, set())
         client.produce(name, [NewRecord(b"0", partition=0), NewRecord(b"1", partition=1)])
         wait_until(lambda: sorted(seen) == [b"0", b"1"], "it has both partitions, and works")
+
+
+def test_a_topic_that_is_deleted_is_a_reason_though_the_client_does_not_notice(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_ids, "CHECK_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(topic_ids, "CONFIRM_S", 0.5)
+    for name in ("IDLE_S", "ASK_S"):
+        monkeypatch.setattr(fetch_watch, name, 0.5)
+    name = topic(partitions=2)
+    app = app_for(kafka, librdkafka={"topic.metadata.refresh.interval.ms": 3_600_000})
+
+    @app.consumer(name, group_protocol="classic")
+    def work(value: bytes) -> None: ...
+
+    with RunningApp(app) as running, web_of(running) as web:
+        becomes(web, WELL, set())
+        running.wait_assigned(2)
+        kafka.delete_topic(name)
+        becomes(web, WELL, {"topic_missing"})
+        assert name in web.get("/health").body.decode()

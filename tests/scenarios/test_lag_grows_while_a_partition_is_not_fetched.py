@@ -10,7 +10,7 @@ import time
 import pytest
 
 from keepfast.core.policies import BufferPolicy
-from keepfast.engine import status
+from keepfast.engine import fetch_watch, status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client
@@ -22,7 +22,7 @@ from tests.support.web import web_of
 def test_the_ends_of_paused_partitions_are_asked_for(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "ASK_ENDS_S", 0.5)
+    monkeypatch.setattr(fetch_watch, "ASK_S", 0.5)
     monkeypatch.setattr(status, "STUCK_S", 4.0)
     monkeypatch.setattr(status, "POLL_INTERVAL_S", 0.2)
     name, client, app, gate = topic(), Client(kafka), app_for(kafka), threading.Event()

@@ -74,6 +74,7 @@ class GroupMember:
         self.outcomes: list[CommitOutcome] = []
         self.ends: dict[TopicPartition, int] = {}
         self.errors: list[tuple[SourceError, TopicPartition | None]] = []
+        self.replaced = 0
         self.during_assign: Callable[[Places], None] = lambda places: None
         self.during_revoke: Callable[[Places], None] = lambda places: None
         self._journal = journal if journal is not None else []
@@ -113,6 +114,9 @@ class GroupMember:
     def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         assert place in self.owned, place
         self.ends[place] = offset
+
+    def on_replaced(self) -> None:
+        self.replaced += 1
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         self.errors.append((error, place))

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from keepfast.cli.terminal import table
-from keepfast.http.health import WINDOW_FULL_S
+from keepfast.http.health import NOT_FETCHED_S, WINDOW_FULL_S
 from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.state import (
     HOLDS,
@@ -183,6 +183,8 @@ def _partitions(partitions: list[tuple[str, PartitionState]], *, alone: bool) ->
 def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
     """The end of the partition is its position plus the lag."""
     notes = [*(["stuck"] if one.stuck else []), *(f"held: {hold}" for hold in one.holds)]
+    notes += [f"records not fetched for {_span(one.not_fetched_s)}"] if one.not_fetched_s >= NOT_FETCHED_S else []
+    notes += [f"beyond the end {one.end}"] if one.beyond_end else []
     notes += [f"{one.finished_above:,} finished above a gap"] if one.finished_above else []
     notes += [f"window full for {_span(one.window_full_s)}"] if one.window_full_s >= WINDOW_FULL_S else []
     notes += [f"not fetched: {pause}" for pause in one.pauses] + (["closing"] if one.closing else [])

@@ -66,6 +66,9 @@ PRODUCER_HANGS: Final = "PRODUCER_HANGS"
 NO_ANSWER_EVERY_S: Final = 5.0
 """How often, unless the user's properties of the client say otherwise."""
 
+THROTTLED: Final = "THROTTLED"
+"""The code of the error that says that a broker delays its answers to this client by a quota, repeated as that one."""
+
 
 class Listener(Protocol):
     """Callbacks of a source, always from inside `poll`, `sweep` or `close`, on the thread that called it.
@@ -91,6 +94,11 @@ class Listener(Protocol):
         """Every record below this offset that the source will ever give of this start of the partition was returned by
         earlier calls: what lies between the last one and this offset are markers of transactions, records of aborted
         ones, or gaps that compaction left. Not every source can tell, nor the leader epoch of the log there.
+        """
+
+    def on_replaced(self) -> None:
+        """The client has failed, or was to be replaced: a new one is about to join the group. All partitions of the
+        last one are lost or revoked by now.
         """
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
@@ -134,6 +142,22 @@ class Source(Protocol):
 
     def reset(self, position: Position) -> None:
         """Drop what was fetched of a started partition and continue from another offset; keeps it paused if it was."""
+
+    def refetch(self, position: Position) -> None:
+        """Continue fetching a started partition that is not paused, from its own position, whatever state the client
+        has it in. Raises SourceError.
+        """
+
+    @property
+    def reports_ends(self) -> bool:
+        """Whether `on_end` is called: else offsets without a record look like records that do not come."""
+        ...
+
+    def renew(self) -> bool:
+        """Replace the client with a new one in the next `poll` or `sweep`: `on_revoked` is called with all partitions,
+        then `on_replaced`. Returns False where the client is not ours to replace.
+        """
+        ...
 
     def pause(self, places: Sequence[TopicPartition]) -> None: ...
     def resume(self, places: Sequence[TopicPartition]) -> None: ...

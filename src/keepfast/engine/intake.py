@@ -187,6 +187,10 @@ class Intake:
         if self._waiting is None or not self._waiting.keeps_end(partition, end):
             self._reach(partition, end, leader_epoch)
 
+    def keeps_records(self, partition: Partition) -> bool:
+        """Whether records of the partition were received that it does not know yet, because they are not due."""
+        return self._waiting is not None and self._waiting.keeps_records(partition)
+
     def _reach(self, partition: Partition, end: int, leader_epoch: int | None = None) -> None:
         if partition.ledger.reach(end, leader_epoch):
             self._at_end(partition, self._clock.monotonic())

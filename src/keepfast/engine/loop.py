@@ -12,7 +12,7 @@ from logging import WARNING
 from keepfast.core.batches import as_batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Revoked
-from keepfast.core.ports import CommitOutcome
+from keepfast.core.ports import THROTTLED, CommitOutcome
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Run
 from keepfast.deadletters.publisher import Publisher
@@ -159,6 +159,7 @@ class Loop:
         self.committer = parts.committer
         self.outcomes = parts.outcomes
         self.intake = parts.intake
+        self.fetch_watch = parts.fetch_watch
         self.holds = parts.holds
         self.in_flight = parts.in_flight
         self.guards = parts.guards
@@ -273,6 +274,7 @@ class Loop:
             self.shutdown.fail(Ending("halted", str(error)))
         if self.seeks.under_way:
             self.seeks.step(now)
+        self.fetch_watch.step(now)
         busy = self.in_flight or self.failures.settling or self.outcomes.busy
         if self.committer.under_way and not busy and (self.committer.each or not self._walked):
             self._follow(now)
@@ -465,6 +467,10 @@ class Loop:
     def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         self.intake.reached(place, offset, leader_epoch)
 
+    def on_replaced(self) -> None:
+        self.status.clients_replaced += 1
+        log.warning("client_replaced", consumer=self.plan.name)
+
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         now = self._clock.monotonic()
         if error.fault in (Fault.FENCED, Fault.FATAL):
@@ -472,7 +478,10 @@ class Loop:
         elif not self.assignment.handles_error(error, place, now):
             if error.fault is Fault.MISSING:
                 self.subscription.suspect(now)
-            self.status.client_error(error, now)
+            if error.fault is Fault.RETRY:
+                self.fetch_watch.disturb()
+            if error.code != THROTTLED:
+                self.status.client_error(error, now)
             log_client_error(self.plan.name, error, now)
 
     # -- the end

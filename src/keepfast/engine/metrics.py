@@ -10,6 +10,7 @@ from keepfast.classify.rules.codes import VALIDATION
 from keepfast.core.names import TopicParts, topic_parts
 from keepfast.deadletters.spool.worker import SpoolStatus
 from keepfast.engine.counts import Labelled, TopicCounts
+from keepfast.engine.fetch_watch import REFETCH_S
 from keepfast.engine.hooks import HookCounts
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
@@ -169,6 +170,7 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
         (cat.PAUSE_AGE, state.paused_s),
         (cat.ENDED, int(state.phase in ("ended", "halted"))),
         (cat.STUCK, sum(one.stuck for one in state.partitions)),
+        (cat.NOT_FETCHED, sum(one.not_fetched_s >= REFETCH_S for one in state.partitions)),
         (cat.BREAKER_OPEN, int(state.guards.breaker in ("open", "half-open"))),
         (cat.STORM_HELD, int(state.guards.storm == "tripped")),
         (cat.STUCK_HANDLERS, state.stuck_handlers),

@@ -34,6 +34,7 @@ from keepfast.engine.counts import Counts, LetterDepths
 from keepfast.engine.crash_guard import ExclusiveGate, Probation
 from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
+from keepfast.engine.fetch_watch import FetchWatch
 from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.intake import Intake
@@ -137,6 +138,14 @@ class LoopParts:
         self.outcomes = self._outcomes(publisher)
         self.failures = self._failures(publisher)
         self.intake = self._intake()
+        self.fetch_watch = FetchWatch(
+            plan.name,
+            ports.source,
+            self.ownership,
+            intake=self.intake,
+            identities=self.identities,
+            ask_ends=ports.ask_ends,
+        )
         self.probation = self._probation()
         self.handover = self._handover()
         self.assignment = self._assignment()

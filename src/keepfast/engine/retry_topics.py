@@ -82,6 +82,10 @@ class DelayedRecords:
         elif self._is_full(partition, queue):
             self._pause(partition, NOT_DUE)
 
+    def keeps_records(self, partition: Partition) -> bool:
+        """Whether records of the partition wait until they are due: the partition does not know them yet."""
+        return partition in self._queues
+
     def keeps_end(self, partition: Partition, end: int) -> bool:
         """The partition was read up to this offset. Whether records of it wait: then it is reported behind them."""
         queue = self._queues.get(partition)

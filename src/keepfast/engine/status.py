@@ -7,7 +7,6 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final
@@ -49,7 +48,6 @@ WAITING_HINT: Final = (
     " one that was stopped; with a group_instance_id for each process, or under `keepfast run --processes`, a restarted"
     " process gets its own back at once, except on the embedded broker. Of more members than partitions some have none"
 )
-ASK_ENDS_S: Final = 10.0
 ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
 
 
@@ -72,7 +70,6 @@ class LoopStatus:
         self._shutdown = shutdown
         self._source = parts.ports.source
         self._clock = parts.ports.clock
-        self._ask_ends = parts.ports.ask_ends
         self._letters = parts.letters
         self._counts = parts.counts
         self._look_at = float("-inf")
@@ -85,8 +82,6 @@ class LoopStatus:
         self._reached = 0
         self._silent = False
         self.producer_hangs = ""  # the producer of its transactions, until partitions are assigned again
-        self._ask_ends_at = float("-inf")
-        self._answered_ends: Mapping[TopicPartition, int] = {}
         self._began = self._reminded_at = self.turned_at = self._clock.monotonic()
         self.looked_at = self.turned_at
         self.member = self.lost = False
@@ -256,29 +251,19 @@ class LoopStatus:
         before, self._progress = self._progress, {}
         if not owned:
             return ()
-        ends = self._ends(owned, now)
+        ends = self._ends(owned)
         return tuple(self._partition(partition, ends.get(partition.place), before, now) for partition in owned)
 
-    def _ends(self, owned: list[Partition], now: float) -> dict[TopicPartition, int]:
-        """As the last fetch of each saw it. How those grow that are not fetched, no fetch sees: the cluster is
-        asked, and the answer is there at a later look.
-        """
+    def _ends(self, owned: list[Partition]) -> dict[TopicPartition, int]:
+        """As the last fetch of each saw it, or, of partitions that are not fetched, as the cluster was asked."""
+        watch = self._parts.fetch_watch
         try:
             ends = self._source.seen_ends([partition.place for partition in owned])
         except SourceError:
             ends = {}
-        paused = [partition.place for partition in owned if partition.pauses]
-        if not paused:
-            return ends
-        if self._ask_ends is not None and now >= self._ask_ends_at:
-            self._ask_ends_at = now + ASK_ENDS_S
-            self._ask_ends(paused, self._answered)
-        known = self._answered_ends
-        return ends | {place: max(known[place], ends.get(place, 0)) for place in paused if place in known}
-
-    def _answered(self, ends: Mapping[TopicPartition, int]) -> None:
-        """From any thread: replaced as a whole."""
-        self._answered_ends = ends
+        asked = watch.ends
+        ends |= {place: max(end, ends.get(place, 0)) for place, end in asked.items()}
+        return ends | {one.place: asked[one.place] for one in owned if watch.is_beyond_end(one)}
 
     def _partition(
         self, partition: Partition, end: int | None, before: dict[TopicPartition, _Progress], now: float
@@ -309,6 +294,8 @@ class LoopStatus:
             closing=partition.closing,
             stalled_s=still_s,
             stuck=stuck,
+            not_fetched_s=self._parts.fetch_watch.missing_s(partition),
+            beyond_end=self._parts.fetch_watch.is_beyond_end(partition),
             window_full_s=self._window_full_s(partition, position, now),
             suspects=self._parts.probation.suspects_of(partition),
         )

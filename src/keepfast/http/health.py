@@ -25,6 +25,9 @@ from keepfast.telemetry.state import (
     SpoolState,
 )
 
+NOT_FETCHED_S = 10.0
+"""For longer, records that are not fetched are a problem. They are fetched again at that moment."""
+
 WINDOW_FULL_S = 10.0
 """For longer, one unfinished record that keeps all others of its partition from starting is a problem."""
 
@@ -161,7 +164,7 @@ def _loop(state: ConsumerState) -> Iterator[Reason]:
 def _group(state: ConsumerState) -> Iterator[Reason]:
     if state.producer_hangs:
         yield _failing("producer_hangs", state.producer_hangs, fails_live=True)
-    if state.lost:
+    if state.lost and not set(state.topics) <= set(state.missing_topics):
         yield _failing("group_lost", "It lost its partitions and has not rejoined its group yet.")
     elif state.phase == "starting":
         text = "It has not joined its group yet."
@@ -190,6 +193,7 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
             " confirmed."
         )
         yield _failing("commit_refused", text)
+    yield from _fetching(state)
     yield from _windows(state)
     if state.brokers:
         yield Reason(code="brokers_away", level="degraded", text=state.brokers)
@@ -198,6 +202,27 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
         longest_s = max(one.stalled_s for one in state.partitions if one.stuck)
         text = f"No record of {', '.join(stuck[:5])} has finished for {longest_s:.0f} s, and the lag grows."
         yield _failing("stuck_partitions", text)
+
+
+def _fetching(state: ConsumerState) -> Iterator[Reason]:
+    missing = [one for one in state.partitions if one.not_fetched_s >= NOT_FETCHED_S]
+    if missing:
+        names = ", ".join(f"{one.topic}[{one.partition}] from offset {one.position}" for one in missing[:5])
+        longest_s = max(one.not_fetched_s for one in missing)
+        text = (
+            f"There have been records for {longest_s:.0f} s that the client does not fetch, of {names}. They are"
+            " fetched again, and then with a new client."
+        )
+        yield _failing("not_fetched", text)
+    beyond = [
+        f"{one.topic}[{one.partition}] ({one.position} > {one.end})" for one in state.partitions if one.beyond_end
+    ]
+    if beyond:
+        text = (
+            f"The position lies beyond the end of the log, of {', '.join(beyond[:5])}: the topic was deleted and"
+            " created again, or records were lost. What is written next is not read before the position is reset."
+        )
+        yield Reason(code="beyond_end", level="degraded", text=text)
 
 
 def _windows(state: ConsumerState) -> Iterator[Reason]:

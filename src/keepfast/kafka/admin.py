@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import ConsumerGroupType, KafkaError, TopicCollection
+from confluent_kafka import ConsumerGroupType, IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
     AdminClient,
     AlterConfigOpType,
@@ -152,10 +152,15 @@ class KafkaAdmin:
             return
 
     def ask_ends(
-        self, places: Sequence[TopicPartition], on_answer: Callable[[Mapping[TopicPartition, int]], None]
+        self,
+        places: Sequence[TopicPartition],
+        on_answer: Callable[[Mapping[TopicPartition, int]], None],
+        *,
+        committed: bool = False,
     ) -> None:
         """Implements `core.ports.AskEnds`; any thread. Never blocks, never raises. `on_answer` is called at most
-        once, on the client's own thread, with the ends that were returned.
+        once, on the client's own thread, with the ends that were returned. `committed`: the ends for readers with
+        `read_committed`, which lie before the first open transaction.
         """
 
         def answered(done: Mapping[ClientPlace, Future[Any]]) -> None:
@@ -169,7 +174,9 @@ class KafkaAdmin:
         try:
             kinds: Any = OffsetSpec  # brings no types
             asked: dict[ClientPlace, Any] = {ClientPlace(*place): kinds.latest() for place in places}
-            _gather(self._client.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S), answered)
+            level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+            found = self._client.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
+            _gather(found, answered)
         except (*CLIENT_ERRORS, SourceError):
             return
 

@@ -158,6 +158,10 @@ class AdoptedSource(KafkaSource):
         """Never: the client belongs to the user and is not replaced."""
         return False
 
+    def renew(self) -> bool:
+        """Never, as above."""
+        return False
+
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self, positions: Sequence[Position]) -> None:

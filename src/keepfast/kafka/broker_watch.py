@@ -20,8 +20,16 @@ _CONNECTING: Final = frozenset(
 """Waiting for an answer to an attempt to connect."""
 
 
+class _Window(msgspec.Struct):
+    """Values of the last interval. `max` is in milliseconds."""
+
+    max: float = 0
+
+
 class _Broker(msgspec.Struct):
-    """A connection. `nodename`: the address. `rx`: answers so far. `toppars`: the partitions that are read from it."""
+    """A connection. `nodename`: the address. `rx`: answers so far. `toppars`: the partitions that are read from it.
+    `throttle`: for how long the broker delayed its answers by a quota.
+    """
 
     nodename: str
     source: str
@@ -29,6 +37,7 @@ class _Broker(msgspec.Struct):
     rx: int
     waitresp_cnt: int
     toppars: dict[str, msgspec.Raw]
+    throttle: _Window = msgspec.field(default_factory=_Window)
 
 
 class _Statistics(msgspec.Struct):
@@ -49,15 +58,19 @@ class BrokerWatch:
         self._answers: dict[str, int] = {}
         self._silent: dict[str, int] = {}  # in how many intervals
         self._awaited: frozenset[str] = frozenset()  # at the last statistics
+        self.throttled: dict[str, float] = {}
+        """The brokers, by address, that delayed answers in the last interval, and for how many seconds at most."""
 
     def observe(self, statistics: str) -> dict[str, float]:
         """The brokers, by address, that owe an answer for too long, and for how many seconds at least. None of them, if
         the client has another format than it is known here.
         """
+        self.throttled = {}
         try:
             brokers = self._decode(statistics).brokers
         except msgspec.MsgspecError:
             return {}
+        self.throttled = {one.nodename: one.throttle.max / 1000 for one in brokers.values() if one.throttle.max > 0}
         awaited = frozenset(name for name, broker in brokers.items() if _is_awaited(broker))
         before, self._silent = self._silent, {}
         for name, broker in brokers.items():

@@ -44,7 +44,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, cimpl
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import NO_ANSWER, CommitOutcome, CommittedOffset, Listener, Position
+from keepfast.core.ports import NO_ANSWER, THROTTLED, CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.broker_watch import BrokerWatch
 from keepfast.kafka.client_log import LOGGER
@@ -178,6 +178,22 @@ class ListeningSource:
         except BaseException as error:  # noqa: BLE001 - at the client's edge
             self._listener_error = self._listener_error or error
 
+    @property
+    def reports_ends(self) -> bool:
+        """See `core.ports.Source`."""
+        return False
+
+    def reset(self, position: Position) -> None:
+        raise NotImplementedError
+
+    def refetch(self, position: Position) -> None:
+        """See `core.ports.Source`."""
+        self.reset(position)
+
+    def renew(self) -> bool:
+        """See `core.ports.Source`. The client is the user's own."""
+        return False
+
     def _raise_listener_error(self) -> None:
         """The first exception since the last call, if there was one."""
         if self._listener_error is not None:
@@ -252,6 +268,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._topics: list[str] = []
         self._renew_at: float | None = None
         self._renew_after_s = REJOIN_S
+        self._has_failed = False  # the client that is to be replaced: its partitions are lost
+        self._falls_back = False  # to the classic protocol, which is no failure
         self._closing = False  # the client is given up: no partition is started any more
         self._ending = False  # inside the client's `close`
         self._end_answered = False  # and it has had the answer that it waits for
@@ -380,7 +398,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         reason = transient_end(error)
         if reason is None:
             return False
-        self._renew_at = time.monotonic() + self._renew_after_s
+        self._renew_at, self._has_failed = time.monotonic() + self._renew_after_s, True
         self._renew_after_s = min(MAX_REJOIN_S, 2 * self._renew_after_s)
         self._notify(self._listener.on_error, source_error("join the group", reason), None)
         return True
@@ -388,15 +406,31 @@ class KafkaSource(ListeningSource, OffsetQueries):
     def _fall_back(self, classic: Mapping[str, Any]) -> None:
         self._properties, self._classic = dict(classic), None
         self._incremental = is_incremental(self._properties)
-        self._renew_at = 0.0
+        self._renew_at, self._has_failed, self._falls_back = 0.0, True, True
         _log.info("group_protocol_classic: the broker does not support KIP-848")
 
+    @property
+    def reports_ends(self) -> bool:
+        """See `core.ports.Source`."""
+        return self._properties.get("enable.partition.eof") is True
+
+    def renew(self) -> bool:
+        """See `core.ports.Source`. The broker revokes nothing and is asked for nothing before: a client that works, but
+        for one partition, commits and leaves.
+        """
+        if self._renew_at is None:
+            self._renew_at, self._has_failed = time.monotonic(), False
+        return True
+
     def _renew(self) -> None:
-        """Replace a failed client with a new one. The partitions of the old one are lost."""
+        """Replace the client with a new one. The partitions of one that has failed are lost."""
         self._renew_at = time.monotonic()  # until the old client is closed, its errors need no new one
-        self._give_up_all(self._listener.on_lost)
+        self._give_up_all(self._listener.on_lost if self._has_failed else self._listener.on_revoked)
         self._end(self._open)
         self._renew_at = None
+        if not self._falls_back:
+            self._notify(self._listener.on_replaced)
+        self._falls_back = False
         self._paused.clear()
         self._drop_unanswered()
         self._requests.forget_late()  # their late answers went with the old client
@@ -473,6 +507,12 @@ class KafkaSource(ListeningSource, OffsetQueries):
             with translated(f"reset {place}"):
                 self._open.incremental_unassign([ClientPlace(*place)])
         self._assign([position], "reset")  # a pause is kept
+
+    def refetch(self, position: Position) -> None:
+        """See `core.ports.Source`. A pause that this source has not asked for ends."""
+        with translated(f"resume {position.place}"):
+            self._open.resume([ClientPlace(*position.place)])
+        self.reset(position)
 
     def _assign(self, positions: Sequence[Position], verb: str) -> None:
         with translated(f"{verb} {names_of([position.place for position in positions])}"):
@@ -769,6 +809,9 @@ class KafkaSource(ListeningSource, OffsetQueries):
         for address, silent_s in self._brokers.observe(statistics).items():
             text = f"The broker {address} has not answered for {silent_s:.0f} s."
             self._listener.on_error(SourceError(text, fault=Fault.RETRY, code=NO_ANSWER), None)
+        for address, throttled_s in self._brokers.throttled.items():
+            text = f"The broker {address} delays its answers by {throttled_s:.1f} s: a quota of this client is used up."
+            self._listener.on_error(SourceError(text, fault=Fault.RETRY, code=THROTTLED), None)
 
     @property
     def _open(self) -> Consumer:

@@ -386,6 +386,7 @@ class TransactionalSource(KafkaSource):
         elif answer is not None and transaction is not None:
             self._notify(self._listener.on_error, answer, None)
             if not self._closing and answer.fault is not Fault.FATAL:
+                self._has_failed = True  # nothing more may be committed by this member
                 self._renew()
             self._notify(self._listener.on_committed, CommitRequest(transaction.positions).all_failed(CLOSED))
 

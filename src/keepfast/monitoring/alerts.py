@@ -343,10 +343,22 @@ def _guards(consumer: ConsumerSettings) -> Iterator[Alert]:
 
 def _stalls(group: str) -> list[_Row]:
     """The alerts about a consumer that does not progress although no guard holds it."""
-    stuck, paused, ended, replaced = (
-        series(metric, group=group) for metric in (cat.STUCK_HANDLERS, cat.PAUSE_AGE, cat.ENDED, cat.CLIENTS_REPLACED)
+    stuck, paused, ended, replaced, missing = (
+        series(metric, group=group)
+        for metric in (cat.STUCK_HANDLERS, cat.PAUSE_AGE, cat.ENDED, cat.CLIENTS_REPLACED, cat.NOT_FETCHED)
     )
     return [
+        (
+            "PartitionsNotFetched",
+            f"sum by (group) ({missing}) > 0",
+            60,
+            "critical",
+            f"Partitions of {group} have records that are not fetched",
+            (
+                "{{ $value | humanize }} partitions, though the client was replaced; the log has partition_not_fetched"
+                " with the position and the end."
+            ),
+        ),
         (
             "StuckHandlers",
             f"sum by (group) ({stuck}) > 0",
@@ -377,7 +389,7 @@ def _stalls(group: str) -> list[_Row]:
             f"The Kafka client of {group} fails",
             (
                 "The consumer has ended while its process runs, or its client fails again and again; the log has"
-                " client_error or consumer_halted."
+                " client_error, client_replaced or consumer_halted."
             ),
         ),
     ]

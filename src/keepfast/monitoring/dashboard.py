@@ -153,6 +153,7 @@ def _consumer(consumer: ConsumerSettings) -> Iterator[Panel]:
     yield _panel(
         "Members and partitions",
         *summed((cat.MEMBER, "members"), (cat.PAUSED, "paused partitions"), (cat.STUCK, "stuck partitions")),
+        *summed((cat.NOT_FETCHED, "partitions not fetched")),
         (f"sum by (topic) ({series(cat.ASSIGNED, group=group)})", "{{topic}}"),
     )
     rebalances = series(cat.REBALANCES, group=group)

@@ -237,6 +237,12 @@ STUCK = Metric(
     help="Partitions whose lag grows while no record of them finishes.",
     labels=_GROUP,
 )
+NOT_FETCHED = Metric(
+    name="keepfast.not.fetched.partitions",
+    kind="gauge",
+    help="Partitions with records that the client has not fetched for ten seconds, though nothing holds it back.",
+    labels=_GROUP,
+)
 BREAKER_OPEN = Metric(
     name="keepfast.breaker.open", kind="gauge", help="1 while the breaker is open or half-open.", labels=_GROUP
 )

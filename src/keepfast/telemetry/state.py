@@ -58,6 +58,10 @@ class PartitionState(StateStruct, frozen=True, kw_only=True):
     """How long no record has finished although there were some."""
     stuck: bool = False
     """Its lag grows, and no record has finished for a while."""
+    not_fetched_s: float = 0.0
+    """How long there have been records that the client does not fetch, though nothing holds it back."""
+    beyond_end: bool = False
+    """Its position lies beyond the end of its log: the topic was deleted and created again, or records were lost."""
     window_full_s: float = 0.0
     """How long no further record of it has started, because they lie too far above the unfinished one at `position`."""
     suspects: int = 0

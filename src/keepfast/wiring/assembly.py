@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from keepfast.core.errors import SourceError, SpoolError, StartError
 from keepfast.core.events import Observer
-from keepfast.core.ports import AskUnowned, Sink, Source
+from keepfast.core.ports import AskEnds, AskUnowned, Sink, Source
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.spool.places import durability_warning, shown, store_at
 from keepfast.deadletters.spool.service import SpoolService
@@ -306,7 +306,7 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared, observers: Sequence[Observ
         letter_topic_missing=shared.topics.letters.missing if shared.topics is not None else None,
         topic_ids=admin if cluster.has_topic_ids and plan.lock_s is None else None,
         discover=shared.topics.discovery.of(spec) if shared.topics is not None else None,
-        ask_ends=admin.ask_ends if admin is not None else None,
+        ask_ends=_ask_ends(spec, clients),
         ask_depths=admin.ask_depths if admin is not None else None,
         ask_existing=admin.ask_existing if admin is not None else None,
         ask_unowned=_ask_unowned(spec.settings, clients),
@@ -321,6 +321,13 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared, observers: Sequence[Observ
         workers = thread_workers(call, plan, recorder)
     loop = build_loop(plan, workers, ports, spec.publisher(clients.sink) if spec.publisher is not None else None)
     return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.tallies)
+
+
+def _ask_ends(spec: ConsumerSpec, clients: Clients) -> AskEnds | None:
+    """None for a consumer that reads up to given ends: it pauses partitions without the loop's knowledge."""
+    if clients.admin is None or spec.ends is not None:
+        return None
+    return partial(clients.admin.ask_ends, committed=spec.settings.isolation_level == "read_committed")
 
 
 def _ask_unowned(own: ConsumerSettings, clients: Clients) -> AskUnowned | None:

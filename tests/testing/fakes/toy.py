@@ -56,6 +56,8 @@ class Toy:
             if position.place in self._confirmed:
                 self._confirmed[position.place] = position.offset
 
+    def on_replaced(self) -> None: ...
+
     def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         if place in self._finished:
             self._finished[place] = max(offset, self._finished[place])

@@ -16,6 +16,7 @@ from keepfast.core.alerts import AlertPolicy
 from keepfast.core.events import RecordFailed
 from keepfast.engine import metrics, status
 from keepfast.engine.counts import FailureCounts
+from keepfast.engine.fetch_watch import FetchWatch
 from keepfast.engine.lifecycle import Lifecycle
 from keepfast.engine.status import LoopStatus
 from keepfast.http import health
@@ -199,11 +200,7 @@ def lag_is_the_wrong_way_round() -> None:
 
 @breaks("LAG")
 def ends_of_paused_partitions_are_not_asked_for() -> None:
-    def ends(self: LoopStatus, owned: Any, now: float) -> Any:
-        self._ask_ends = None
-        return before(self, owned, now)
-
-    before = replace(LoopStatus, "_ends", ends)
+    replace(FetchWatch, "_ask", lambda *_: None)
 
 
 @breaks("STUCK")

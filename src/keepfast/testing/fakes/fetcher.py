@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from keepfast.core.errors import Fault
 from keepfast.core.ports import BEGINNING, Position
@@ -16,11 +17,26 @@ from keepfast.testing.fakes.operations import ErrorOp, Operations
 from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.wire import Failure
 
+Neglect = Literal["refetch", "client"]
+"""A partition that the client does not fetch: until it is fetched again, or until the client is replaced."""
+
 
 class _Tap:
     """One started partition. `epoch` changes with start and reset, `version` also with every purge of the queue."""
 
-    __slots__ = ("buffered", "end", "epoch", "fetch_at", "fetching", "next", "paused", "place", "stuck", "version")
+    __slots__ = (
+        "buffered",
+        "end",
+        "epoch",
+        "fetch_at",
+        "fetching",
+        "neglected",
+        "next",
+        "paused",
+        "place",
+        "stuck",
+        "version",
+    )
 
     def __init__(self, place: TopicPartition, offset: int, epoch: int) -> None:
         self.place = place
@@ -32,6 +48,7 @@ class _Tap:
         self.paused = False
         self.fetching = False
         self.stuck = False
+        self.neglected: Neglect | None = None
         self.buffered = 0
 
 
@@ -70,6 +87,22 @@ class Fetcher:
         tap.epoch = self._number()
         tap.next = position.offset
         tap.stuck = False
+        self._purge(tap)
+        self._fetch(tap)
+
+    def neglect(self, place: TopicPartition, until: Neglect) -> None:
+        """Do not fetch the partition any more, and say nothing about it."""
+        tap = self._taps.get(place)
+        if tap is not None:
+            tap.neglected = until
+            self._purge(tap)
+
+    def refetch(self, position: Position) -> None:
+        """Fetch the partition again from this position, in the same epoch of it."""
+        tap = self._taps[position.place]
+        if tap.neglected == "refetch":
+            tap.neglected = None
+        tap.next = position.offset
         self._purge(tap)
         self._fetch(tap)
 
@@ -157,7 +190,14 @@ class Fetcher:
 
     def _fetch(self, tap: _Tap) -> None:
         """Fetch more of this partition, unless it is paused, suspended or full."""
-        if tap.fetching or tap.paused or tap.stuck or self._suspended or self._taps.get(tap.place) is not tap:
+        if (
+            tap.fetching
+            or tap.paused
+            or tap.stuck
+            or tap.neglected
+            or self._suspended
+            or self._taps.get(tap.place) is not tap
+        ):
             return
         if tap.buffered >= self._broker.settings.prefetch_records:
             return

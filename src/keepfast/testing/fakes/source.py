@@ -14,15 +14,17 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.testing.fakes.acts import OffsetsRead
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.commits import Commits
-from keepfast.testing.fakes.fetcher import Fetched, Fetcher, PartitionEnd
+from keepfast.testing.fakes.fetcher import Fetched, Fetcher, Neglect, PartitionEnd
 from keepfast.testing.fakes.membership import Membership, Phase
 from keepfast.testing.fakes.operations import AssignOp, CommitOp, ErrorOp, LostOp, Operation, Operations, RevokeOp
 from keepfast.testing.fakes.process import Process, SimulationError
 from keepfast.testing.fakes.trace import (
     AssignCalled,
     ClientClosed,
+    ClientReplaced,
     Delivered,
     LostCalled,
+    Refetched,
     Reset,
     RevokedBegin,
     RevokedEnd,
@@ -68,6 +70,7 @@ class FakeSource:
         self._event_taken = False
         self._answered = False  # a commit, in the poll at hand
         self._closed = False
+        self._renews = False
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
@@ -132,6 +135,32 @@ class FakeSource:
             raise SourceError(f"reset of {position.place}, which is not started", fault=Fault.FATAL, code="NOT_STARTED")
         self._fetcher.reset(position)
         self._broker.trace.add(Reset(self._now(), self._process.name, position.place, position.offset))
+
+    @property
+    def reports_ends(self) -> bool:
+        return True
+
+    def refetch(self, position: Position) -> None:
+        self._enter("refetch")
+        self._fetcher.refetch(position)
+        self._broker.trace.add(Refetched(self._now(), self._process.name, position.place, position.offset))
+
+    def neglect(self, place: TopicPartition, until: Neglect) -> None:
+        """A fault: the client does not fetch the partition any more. Not part of the port."""
+        self._fetcher.neglect(place, until)
+
+    def renew(self) -> bool:
+        self._enter("renew")
+        self._renews = True
+        return True
+
+    def _renew(self) -> None:
+        self._renews = False
+        self._broker.trace.add(ClientReplaced(self._now(), self._process.name))
+        if self._membership.owned and self._membership.phase is not Phase.FENCED:
+            self._serve(RevokeOp(self._membership.owned))
+        self._membership.renew()
+        self._guard(self._the_listener().on_replaced)
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
         self._enter("pause")
@@ -223,6 +252,8 @@ class FakeSource:
         self._report_unsent()
         self._report_ends()
         self._raise_listener_error()
+        if self._renews:
+            self._renew()
         self._membership.polled()
 
     def _report_ends(self) -> None:

@@ -70,6 +70,30 @@ class Evicted(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class Neglected(Fact):
+    """The client of this member does not fetch this partition any more, and says nothing about it."""
+
+    member: str
+    place: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Refetched(Fact):
+    """The client fetches this partition again by order of its member, from its own position."""
+
+    member: str
+    place: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReplaced(Fact):
+    """The client was replaced by a new one; `on_revoked` follows, if it has partitions."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class AssignCalled(Fact):
     """`on_assigned` is about to be called."""
 
