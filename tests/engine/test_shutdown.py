@@ -110,6 +110,20 @@ def test_a_last_commit_without_an_answer_is_unfinished_only_if_it_has_more_than_
     assert (world.loop.ending.unfinished, world.loop.ending.unconfirmed) == (finished, 1)
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_lease_that_went_with_a_lost_partition_is_unconfirmed_at_the_end(lost: bool) -> None:
+    """Its next owner finds the lease, and what says that this process ended on purpose must still be there."""
+    world = World(lambda _: None, batch=None, partitions=1, order="key", max_deliveries=3)
+    world.feed("ab")
+    world.play(steps=10)
+    assert world.committed() == 2
+    world.loop.on_lost(world.places) if lost else world.revoke(0)
+    world.stop(after_s=10.0)
+    world.play(steps=5)
+    assert world.loop.ending is not None
+    assert (world.loop.ending.unfinished, world.loop.ending.unconfirmed) == (0, int(lost))
+
+
 @pytest.mark.parametrize("leave", [False, True])
 def test_a_static_member_leaves_only_if_it_does_not_come_back(leave: bool) -> None:
     world = world_of()

@@ -45,7 +45,7 @@ suspects, with a batch that fails, while records arrive, and while the broker do
 has one while the ids of topics are not known, 900 to 903 have transactions, 956 has letters and moves in them, 1953 has
 them with batches. 1109 and 1144 have batches with a time limit; in 1144, one is waited for whose first record cannot be
 decoded. In 24, 53 and 404 the loop's own thread runs the handlers; in 404 a callback comes while it awaits the answer
-to a commit. In 16 and 39 clients end themselves while they commit, in 939 a call of a
+to a commit. In 16 clients end themselves while they commit, in 939 a call of a
 producer does not return. In 730 a handler of an earlier epoch ends while the
 loop asks the broker for a seek; in 1195 a process dies with two calls for one record; in 1446 a slow batch is handed
 back shortly before the oracle looks.

@@ -69,7 +69,8 @@ class Release:
 @dataclass(frozen=True, slots=True)
 class Ending:
     """Why a loop ended. `unfinished` is how much was still being handled, dead-lettered or committed. `unconfirmed`: of
-    so many partitions the last commit was not confirmed; if nothing is unfinished, it only says that the process ends.
+    so many partitions, also of those that were given up before, the last commit was not confirmed; if nothing is
+    unfinished, it only says that the process ends.
     `crashed`: the loop itself failed, which counts as the death of its process; a client that failed does not.
     """
 

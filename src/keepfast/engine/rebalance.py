@@ -40,7 +40,10 @@ SENDS = 3
 
 
 class Handover:
-    """The steps of giving partitions up; the loop decides when each is due."""
+    """The steps of giving partitions up; the loop decides when each is due.
+
+    `leases_left`: how many were given up whose lease the broker may still have.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Handover:
         self._committer = committer
         self._intake = intake
         self._orderly = True
+        self.leases_left = 0
 
     @property
     def takes_in(self) -> bool:
@@ -155,6 +159,8 @@ class Handover:
     def forget(self, partitions: Sequence[Partition]) -> None:
         """Their epoch is over: results that still come are stale."""
         for partition in partitions:
+            watch = partition.watch
+            self.leases_left += watch is not None and (watch.lease > 0 or self._committer.has_pending(partition))
             running = {run.failed_record for run in partition.running}
             for failed_record in self._failures.drop(partition):
                 if failed_record not in running:

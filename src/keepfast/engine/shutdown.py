@@ -90,6 +90,7 @@ class Shutdown:
             return None
         owed = sum(parts.committer.is_owed(partition) for partition in parts.ownership)
         unconfirmed = sum(parts.committer.has_pending(partition) for partition in parts.ownership)
+        unconfirmed += parts.handover.leases_left
         return Ending("stopped", unfinished=waiting + owed, unconfirmed=unconfirmed)
 
     def _count_deaths(self) -> None:
