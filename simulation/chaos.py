@@ -13,6 +13,7 @@ from keepfast.testing.fakes.faults import (
     ClientFault,
     CommitFault,
     IdFault,
+    NetworkFault,
     ReadFault,
     SendFault,
     TransactionFault,
@@ -114,6 +115,8 @@ class Chaos:
             self._world.clock.after(self._rng.uniform(0, 1.0), self._spawn)
         self._world.clock.after(0.2, self._produce)
         self._world.clock.after(0.5, self._pull)
+        if self._setup.late_commits:
+            self._hold_back_a_commit()
 
     # -- processes
 
@@ -257,6 +260,11 @@ class Chaos:
 
     def _fail_reads(self) -> None:
         self._world.broker.faults.committed_reads.order(ReadFault.RETRY, count=self._rng.randint(1, 3), duration_s=4.0)
+
+    def _hold_back_a_commit(self) -> None:
+        if self.active:
+            self._world.broker.faults.network.order(NetworkFault.LATE, count=1)
+            self._world.clock.after(self._world.broker.rng.uniform(0.3, 3.0), self._hold_back_a_commit)
 
     def _fail_sends(self) -> None:
         kind = self._rng.choice((SendFault.RETRY, SendFault.WRITTEN, SendFault.TOO_LARGE))

@@ -22,7 +22,7 @@ from simulation.discovery import discovering
 from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
 from simulation.outages import Outages
-from simulation.setup import Setup, changing, ending_clients, filtering, hanging_producers, setup_for, walking
+from simulation.setup import Setup, changing, delaying, ending_clients, filtering, hanging_producers, setup_for, walking
 from simulation.variants.batches import batched, limited
 from simulation.variants.cancellations import cancelled
 from simulation.variants.guards import guarded
@@ -78,7 +78,17 @@ class Scenario:
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
         first = (hanging, guarded, retried, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
-        layers = (*first, limited, transacting, inboxed, in_batches, walking, ending_clients, hanging_producers)
+        layers = (
+            *first,
+            limited,
+            transacting,
+            inboxed,
+            in_batches,
+            walking,
+            ending_clients,
+            hanging_producers,
+            delaying,
+        )
         self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))

@@ -38,6 +38,9 @@ FILTERED = 0.3
 RECORDED = 0.5
 """The share of seeds with flight recorders."""
 
+DELAYED = 0.25
+"""The share of seeds in which commits are delivered late, of those that may have it."""
+
 Keys = Literal["few", "many", "null", "mixed"]
 
 
@@ -78,6 +81,8 @@ class Setup:
     """The share of records that fail somehow."""
     troubles: tuple[str, ...]
     faults: tuple[str, ...]
+    late_commits: bool = False
+    """Connections break with a commit on its way, which arrives seconds after its copy."""
     refused_s: tuple[float, ...] = (1.0, 4.0, 12.0)
     """How long commits of a partition are refused: one of these."""
     tiers: tuple[int, ...] = ()
@@ -364,3 +369,12 @@ def _retry(rng: Random) -> RetryPolicy:
 def _partitions(rng: Random) -> dict[str, int]:
     topics = ("orders",) if rng.random() < 0.7 else ("orders", "payments")
     return {topic: rng.randint(1, 6 if len(topics) == 1 else 3) for topic in topics}
+
+
+def delaying(setup: Setup, seed: int) -> Setup:
+    """The setup with commits that are delivered late, in some of the seeds in which that can do no harm but to repeat
+    records: what a commit says about crashes and seeks is out of date then, and a transaction has no second copy.
+    Drawn apart, so that the other seeds are what they were without.
+    """
+    harmed = setup.once or setup.killers or setup.recorder or "seek" in (*setup.faults, *setup.churn)
+    return setup if harmed or Random(seed * 31 + 21).random() >= DELAYED else replace(setup, late_commits=True)

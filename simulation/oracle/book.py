@@ -258,6 +258,8 @@ class Book:
             epoch.sent = Cover(event.offset, event.metadata)
 
     def _commit_accepted(self, event: trace.CommitAccepted) -> None:
+        if event.late:
+            return
         epoch = self.commits.get((event.member, event.place))
         self.first_counts.setdefault(event.place.topic, self._workload.partition_count(event.place.topic))
         if epoch is not None:

@@ -36,6 +36,8 @@ class CommitRules:
         today = self._book.is_of_today(event.place.topic, event.metadata, event.offset)
         if today:
             self._only_finished(event, cover)
+        if event.late:
+            return  # it may move backwards: in the end all is committed nevertheless
         epoch = self._book.commits.get((event.member, event.place))
         if epoch is None or epoch.accepted is None:
             return

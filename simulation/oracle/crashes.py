@@ -127,6 +127,8 @@ class CrashRules:
                         self._blame("guard", f"{epoch} suspects {offset}, which was not in hand: {guard}, {hand}")
 
     def accepted(self, event: trace.CommitAccepted) -> None:
+        if event.late:
+            return
         epoch, guard = self._sent.get((event.member, event.place), (None, Guard()))
         if epoch is not None:
             epoch.suspicion.stored = guard

@@ -175,7 +175,7 @@ class ProgressRules:
 
     def unfinished(self) -> list[str]:
         """What is still to be done; empty when all is finished and committed."""
-        left: list[str] = []
+        left: list[str] = ["a commit is still on its way"] * self._broker.held_back
         for place, records in sorted(self._book.records_by_place.items()):
             stored = self._broker.stored(GROUP, place)
             cover = Cover(stored.offset, stored.metadata) if stored else None

@@ -16,6 +16,7 @@ from keepfast.engine.commits import Committer, Refusals
 from keepfast.engine.forwarding import ForwardedRecord, Forwarder
 from keepfast.engine.intake import Intake
 from keepfast.engine.rebalance import Assignment
+from keepfast.engine.renewals import Renewals
 from simulation.plants.plant import Patch, plant
 
 
@@ -184,6 +185,11 @@ def keeps_the_breaker_for_commits_open_with_nothing_to_commit(patch: Patch) -> N
 def takes_the_refusal_of_one_partition_for_all(patch: Patch) -> None:
     """As the engine did: the breaker for commits holds the whole consumer."""
     patch.set(commits, "OF_ONE_PARTITION", frozenset())
+
+
+@plant
+def does_not_commit_again_after_a_commit_that_may_be_delivered_late(patch: Patch) -> None:
+    patch.set(Renewals, "doubt", lambda *_: None)
 
 
 @plant

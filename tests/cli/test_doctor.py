@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 )
 
 from keepfast import App
+from keepfast.cli import doctor_broker
 from keepfast.cli.doctor_environment import client_finding, python_finding, settings_findings, state_finding
 from keepfast.cli.doctor_findings import DoctorFinding, exit_code, summary
 from keepfast.cli.doctor_topics import ClusterView, findings
@@ -445,3 +446,12 @@ def test_the_exit_code_is_that_of_a_start() -> None:
     here, outside = DoctorFinding("settings", "problem", ""), DoctorFinding("permissions", "problem", "")
     assert [exit_code(one) for one in ([ok, doubt], [ok, outside], [outside, here])] == [0, 3, 2]
     assert [summary(one) for one in ([ok], [outside, doubt, doubt])] == ["No problems found.", "1 problem, 2 warnings."]
+
+
+def test_how_long_positions_are_kept_is_said_and_a_short_time_is_a_warning() -> None:
+    week, short, unknown = map(doctor_broker.retention, (7 * 86_400.0, 86_400.0, None))
+    assert (week.status, short.status, unknown.status) == ("ok", "warning", "ok")
+    assert "is kept for 7 days after its last commit" in week.text
+    assert "commit theirs again every 1 day" in week.text
+    assert "commit theirs again every 6:00:00" in short.text
+    assert "offsets.retention.minutes" in short.fix

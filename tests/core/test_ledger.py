@@ -80,7 +80,7 @@ class LedgerAgainstSets(RuleBasedStateMachine):
     @rule(behind=st.sampled_from([-3, 0, 1, 5, WINDOW]))
     def reach(self, behind: int) -> None:
         end = self.next + behind
-        moves = behind > 0 and end > 0
+        moves = behind > 0 and end >= 0
         assert [ledger.reach(end) for ledger in self.ledgers] == [moves] * 2
         self.end = end if moves else self.end
 
@@ -224,10 +224,12 @@ def test_what_lies_behind_the_last_record_counts_as_finished_once_it_is_known_an
     assert ledger.watermark() == 15, "14 was a gap"
 
 
-def test_the_end_of_an_empty_log_is_nothing_to_commit() -> None:
+def test_the_end_of_an_empty_log_is_a_position_to_commit() -> None:
     ledger = Ledger(-2)
-    assert not ledger.reach(0)
     assert ledger.watermark() == -2
+    assert ledger.reach(0)
+    assert ledger.watermark() == 0
+    assert not ledger.reach(0)
     assert ledger.reach(3), "three records of an aborted transaction, say"
     assert ledger.watermark() == 3
 

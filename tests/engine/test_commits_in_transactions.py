@@ -41,7 +41,7 @@ def test_outputs_of_a_commit_that_failed_are_in_the_next_one_and_count_as_memory
     settle(world)
     settle(world)
     assert len(sent) > 1
-    assert set(sent) == {(output,)}, "the same in each, until one is confirmed"
+    assert {outputs for outputs in sent if outputs} == {(output,)}, "the same in each, until one is confirmed"
     assert (partition.outputs, partition.held_bytes) == ([], 0)
 
 

@@ -49,6 +49,17 @@ def test_a_broker_that_owes_an_answer_for_more_than_15_s_is_reported_until_it_an
     assert statistics(3) == {}
 
 
+def test_a_request_to_the_coordinator_that_was_sent_again_is_reported_once() -> None:
+    statistics = Statistics()
+    seen = []
+    for retries in (0, 0, 1, 1, 3):
+        statistics(answers=True, source="logical", toppars={}, txretries=retries)
+        seen.append(statistics.watch.repeated)
+    assert seen == [False, False, True, False, True]
+    statistics(answers=True, txretries=9)
+    assert not statistics.watch.repeated, "it is not the coordinator"
+
+
 @pytest.mark.parametrize(
     "idle",
     [

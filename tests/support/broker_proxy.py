@@ -33,9 +33,11 @@ class BrokerProxy:
 
     def __init__(self, bootstrap: str, *, answer: Answer | None = None) -> None:
         self._answer = answer
-        self._lock = threading.Lock()  # guards the two below
+        self._lock = threading.Lock()  # guards the four below
         self._connections: set[_Connection] = set()
         self._losing: dict[int, int] = {}
+        self._keeping: set[int] = set()
+        self._kept: list[tuple[_Connection, bytes]] = []
         self._passing = threading.Event()
         self._passing.set()
         self.lost: list[int] = []
@@ -64,6 +66,23 @@ class BrokerProxy:
         """Lose the replies to the next `count` requests of each of these kinds. Their connections live on."""
         with self._lock:
             self._losing.update(dict.fromkeys(requests, count))
+
+    def keep_back(self, request: int) -> None:
+        """Keep the next request of this kind, and break its connection, as a network does that delivers it late."""
+        with self._lock:
+            self._keeping.add(request)
+
+    @property
+    def kept(self) -> int:
+        """How many requests are kept back."""
+        return len(self._kept)
+
+    def deliver(self) -> None:
+        """Deliver what is kept back; the answers are dropped."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for connection, frame in kept:
+            connection.broker.sendall(_framed(frame))
 
     def forget_connections(self) -> None:
         """Let nothing more through the open connections, as a NAT that has forgotten them: no reset, no end. New ones
@@ -126,6 +145,11 @@ class BrokerProxy:
                 connection.reply(reply)
                 continue
             kind, _, number = struct.unpack_from(">hhi", frame)
+            if self._keeps(kind):
+                self._kept.append((connection, frame))
+                connection.forgotten = True  # the side of the broker stays open
+                connection.client.shutdown(socket.SHUT_RDWR)
+                return
             connection.kinds[number] = kind
             connection.broker.sendall(_framed(frame))
 
@@ -141,6 +165,12 @@ class BrokerProxy:
         for theirs, ours in self._addresses:
             frame = frame.replace(theirs, ours)
         return frame
+
+    def _keeps(self, kind: int) -> bool:
+        with self._lock:
+            found = kind in self._keeping
+            self._keeping.discard(kind)
+            return found
 
     def _loses(self, kind: int) -> bool:
         with self._lock:

@@ -73,6 +73,8 @@ class GroupMember:
         self.calls: list[Call] = []
         self.outcomes: list[CommitOutcome] = []
         self.ends: dict[TopicPartition, int] = {}
+        self.repeated = 0
+        """How often it was reported that a commit was sent more than once."""
         self.errors: list[tuple[SourceError, TopicPartition | None]] = []
         self.replaced = 0
         self.during_assign: Callable[[Places], None] = lambda places: None
@@ -110,6 +112,9 @@ class GroupMember:
 
     def on_committed(self, outcome: CommitOutcome) -> None:
         self.outcomes.append(outcome)
+
+    def on_commit_repeated(self) -> None:
+        self.repeated += 1
 
     def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         assert place in self.owned, place

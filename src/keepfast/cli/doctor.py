@@ -147,6 +147,8 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     if not settings.consumers:
         return
     admin = KafkaAdmin(admin_properties(connection))
+    if facts.has_controller:
+        yield doctor_broker.retention(_offsets_retention(admin, timeout_s))
     try:
         settings = with_matched_topics(settings, lambda: admin.names(timeout_s))
     except SourceError as error:
@@ -156,6 +158,15 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     found = [one for own in settings.consumers.values() for one in doctor_topics.findings(own, seen, now_ms)]
     order = ("groups", "topics", "permissions", "dead letters", "clock")
     yield from sorted(dict.fromkeys(found), key=lambda one: order.index(one.section))
+
+
+def _offsets_retention(admin: KafkaAdmin, timeout_s: float) -> float | None:
+    from keepfast.core.errors import SourceError
+
+    try:
+        return admin.offsets_retention_s(timeout_s)
+    except SourceError:
+        return None
 
 
 def _inspect(

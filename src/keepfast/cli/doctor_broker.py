@@ -8,15 +8,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 from keepfast.cli.doctor_findings import DoctorFinding
 from keepfast.core.errors import Fault, KeepfastError, SourceError
-from keepfast.kafka.admin import KafkaAdmin
+from keepfast.engine.renewals import renewed_every_s
+from keepfast.kafka.admin import OFFSETS_RETENTION, KafkaAdmin
 from keepfast.kafka.config import Connection, admin_properties
 from keepfast.kafka.probe import ProbedCluster
 
 Check = Callable[[], DoctorFinding]
+
+SHORT_RETENTION_S = 3 * 86_400.0
+"""A consumer that is down for longer, over a weekend, begins by its auto_offset_reset."""
+SHORT_RETENTION = (
+    "A consumer that is down for longer reads everything again (auto_offset_reset earliest) or skips what came"
+    f" meanwhile (latest): raise {OFFSETS_RETENTION} on the brokers."
+)
 FIREWALL = "Check the address and port, that the broker runs, and that no firewall blocks the connection."
 SILENT = (
     "Check that the broker is neither frozen nor overloaded, and that the port is one of Kafka that uses {protocol}"
@@ -104,6 +113,20 @@ def _login_hint(connection: Connection) -> str:
         f"Check that the port uses {connection.security_protocol} (kafka.security_protocol). Check user name, password"
         " and certificates."
     )
+
+
+def retention(kept_s: float | None) -> DoctorFinding:
+    """How long positions of groups are kept. `kept_s`: as the brokers say; None: they do not."""
+    every = f"every {timedelta(seconds=renewed_every_s(kept_s))}".removesuffix(", 0:00:00")
+    running = f"running consumers commit theirs again {every}"
+    if kept_s is None:
+        text = f"The brokers do not say how long they keep a group's position ({OFFSETS_RETENTION}); {running}"
+        return DoctorFinding("broker", "ok", text)
+    kept = str(timedelta(seconds=kept_s)).removesuffix(", 0:00:00")
+    text = f"A group's position is kept for {kept} after its last commit ({OFFSETS_RETENTION}); {running}"
+    if kept_s < SHORT_RETENTION_S:
+        return DoctorFinding("broker", "warning", text, SHORT_RETENTION)
+    return DoctorFinding("broker", "ok", text)
 
 
 def cluster_finding(facts: ProbedCluster) -> Iterator[DoctorFinding]:

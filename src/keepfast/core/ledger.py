@@ -278,9 +278,9 @@ class Ledger:
 
     def reach(self, end: int, epoch: int | None = None) -> bool:
         """Every record below this offset was received. Returns whether that is more than was known. `epoch`: the leader
-        epoch there. The beginning of an empty log is nothing to commit.
+        epoch there.
         """
-        if end <= max(0, self.next_offset):
+        if end < 0 or end <= self.next_offset:
             return False
         self._end = end
         self.epochs.step(end, epoch)

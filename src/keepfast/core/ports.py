@@ -90,6 +90,11 @@ class Listener(Protocol):
     def on_committed(self, outcome: CommitOutcome) -> None:
         """The answer to the one commit request under way."""
 
+    def on_commit_repeated(self) -> None:
+        """The client has sent a commit more than once, because its connection broke before the answer: the network may
+        still deliver the first copy, after others that followed. Not every source can tell. May come seconds later.
+        """
+
     def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Every record below this offset that the source will ever give of this start of the partition was returned by
         earlier calls: what lies between the last one and this offset are markers of transactions, records of aborted

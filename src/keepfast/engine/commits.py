@@ -21,6 +21,7 @@ from keepfast.core.runs import FailedRecord, Partition
 from keepfast.engine.events import Events
 from keepfast.engine.forwarding import SendInstead, after_failure
 from keepfast.engine.plan import Plan
+from keepfast.engine.renewals import Renewals
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.commit")
@@ -138,8 +139,19 @@ class SentPart:
 class Committer:
     """Owner: the loop thread. `tripped` is the breaker for commits; `fatal` is set when no commit can ever succeed."""
 
-    def __init__(self, source: Source, lanes: Lanes, plan: Plan, topic_ids: Mapping[str, str], events: Events) -> None:
+    def __init__(
+        self,
+        source: Source,
+        lanes: Lanes,
+        plan: Plan,
+        topic_ids: Mapping[str, str],
+        events: Events,
+        *,
+        renewals: Renewals | None = None,
+    ) -> None:
         self._source = source
+        self._renewals = renewals
+        self._renewed: dict[TopicPartition, Partition] = {}  # to be committed although nothing has changed
         self._events = events
         self._lanes = lanes
         self._policy: CommitPolicy = plan.commit
@@ -227,6 +239,10 @@ class Committer:
         """Send what is due, if nothing is under way. `others_soon`: more results are a moment away and may share it."""
         if self._sent or now < self._not_before:
             return
+        if self._renewals is not None:
+            for partition in self._renewals.due(now):
+                self._renewed[partition.place] = partition
+                self._mark_dirty(partition)
         if self._ends and now >= self._ends_at:
             self._take_ends()
         if self._singly:
@@ -287,6 +303,7 @@ class Committer:
         """
         if self._sent or now < self._not_before:
             return
+        self._renewed.clear()
         self._take_ends()
         if self._singly:
             self._send_singly(now)
@@ -294,6 +311,11 @@ class Committer:
             self.push(now, list(self._dirty.values()))
         elif (refused := self._refusals.untried()) is not None:
             self._send(now, [refused])
+
+    def keep(self, partitions: Iterable[Partition]) -> None:
+        """Commit nothing of these again that the broker is known to have: they are about to go."""
+        for partition in partitions:
+            self._renewed.pop(partition.place, None)
 
     def has_pending(self, partition: Partition) -> bool:
         """Whether something of this partition is finished and not confirmed."""
@@ -364,7 +386,7 @@ class Committer:
             encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if wanted else ""
         )
         outputs = tuple(partition.outputs)
-        if (finished.base, metadata) == partition.committed and not outputs:
+        if (finished.base, metadata) == partition.committed and not (outputs or partition.place in self._renewed):
             self._stored(partition)
             return None
         epoch = partition.ledger.epochs.at(finished.base)
@@ -388,6 +410,8 @@ class Committer:
             if part is None:
                 continue
             partition = part.partition
+            if self._renewed:
+                self._renewed.pop(position.place, None)
             if partition.live:
                 partition.committed = part.position.offset, part.position.metadata
                 partition.outputs_done(part.position.outputs)
@@ -430,6 +454,7 @@ class Committer:
             if not part.partition.live:
                 continue
             self._take_back(part)
+            self.doubt(now, part.partition)
             error = errors.get(place)
             fault = _fault(part.partition, error)
             if fault in OF_ONE_PARTITION and not exact:
@@ -470,9 +495,15 @@ class Committer:
         """What this partition had in a request that failed: the next one has it again."""
         partition = part.partition
         partition.awaiting[:0] = part.holders
-        partition.committed = (BEGINNING, "")  # it may be stored nevertheless: the state is unknown
+        if (part.position.offset, part.position.metadata) != partition.committed:
+            partition.committed = (BEGINNING, "")  # it may be stored nevertheless: the state is unknown
         partition.outputs_back(part.position.outputs)
         self._dirty[partition.place] = partition
+
+    def doubt(self, now: float, *partitions: Partition) -> None:
+        """A commit of these, or of any, may be stored late, after others that followed. A transaction is never."""
+        if self._renewals is not None and not self._exactly_once:
+            self._renewals.doubt(now, partitions)
 
     def _say_less(self, refused: int) -> None:
         """The broker takes less metadata than others do: better a commit that says less than none at all."""
@@ -499,6 +530,7 @@ class Committer:
     def forget(self, partition: Partition) -> None:
         """No longer owned: nothing of it is committed or waited for."""
         self._dirty.pop(partition.place, None)
+        self._renewed.pop(partition.place, None)
         self._ends.pop(partition.place, None)
         self._singly.pop(partition.place, None)
         self._refusals.forget(partition)

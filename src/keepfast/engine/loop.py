@@ -464,6 +464,9 @@ class Loop:
     def on_committed(self, outcome: CommitOutcome) -> None:
         self.committer.on_committed(outcome, self._clock.monotonic())
 
+    def on_commit_repeated(self) -> None:
+        self.committer.doubt(self._clock.monotonic())
+
     def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         self.intake.reached(place, offset, leader_epoch)
 

@@ -43,6 +43,7 @@ from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
 from keepfast.engine.queue import Acknowledger, Deliveries, Locks
 from keepfast.engine.rebalance import Assignment, Handover
+from keepfast.engine.renewals import Renewals
 from keepfast.engine.subscription import Discover, RejoinCheck, Subscription
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.topic_ids import Identities
@@ -154,7 +155,9 @@ class LoopParts:
         self.batches = self._batches()
 
     def _committer(self) -> Committer:
-        return Committer(self.ports.source, self.lanes, self.plan, self.identities.ids, self.events)
+        source, ids = self.ports.source, self.identities.ids
+        renewals = Renewals(self.ownership, self.plan.renewed_every_s)
+        return Committer(source, self.lanes, self.plan, ids, self.events, renewals=renewals)
 
     def _outcomes(self, publisher: Publisher) -> OutcomeReporter:
         letters = self.letters

@@ -15,6 +15,7 @@ from keepfast.core.replays import DESK_TOPIC
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.schemas import SchemaRef
 from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.engine.renewals import UNKNOWN_S
 from keepfast.redact.masking import DEFAULT_RULES, MaskingRules
 from keepfast.telemetry.event_log import RecordLog
 
@@ -68,6 +69,8 @@ class Plan:
     sweep: int = 500
     """Records taken from the client in one go (`max_poll_records`)."""
     reset: Literal["earliest", "latest", "error"] = "earliest"
+    renewed_every_s: float = UNKNOWN_S
+    """How often a position is committed again that has not changed, before the broker forgets it."""
     revoke_timeout_s: float = 10.0
     lock_s: float | None = None
     """Of a queue: how long its records are locked for this member; None: it is no queue."""

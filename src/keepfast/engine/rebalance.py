@@ -111,6 +111,7 @@ class Handover:
         It is sent even when time is up: that takes none, and what is finished is not thrown away. Refused partitions
         are tried last and together, so that no other partition waits for them.
         """
+        self._committer.keep(partitions)
         self._take_stock(partitions)
         self.sign_off(partitions)
         refused = [partition for partition in partitions if self._committer.is_refused(partition)]

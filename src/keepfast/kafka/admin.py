@@ -42,6 +42,8 @@ CONNECT_TIMEOUT_S = 1.0
 FAIL_FAST_S = 2.0
 """With `fail_fast`: how long to try an address that refuses the connection or does not resolve."""
 
+OFFSETS_RETENTION = "offsets.retention.minutes"
+
 CONTROLLER_RETRY_S = 1.0
 """When the cluster reports no controller, the request is repeated once after this time: an election may be under way.
 """
@@ -80,6 +82,7 @@ class KafkaAdmin:
         """Whether the cluster has a controller, which describes topics. The embedded broker has none; a real cluster
         has none during an election. None: not known yet.
         """
+        self._any_broker = -1
         self._ids_unsupported = False
 
     @property
@@ -280,6 +283,22 @@ class KafkaAdmin:
                 return {}
             raise source_error(f"describe the configuration of topic {name}", error) from error
 
+    def offsets_retention_s(self, timeout_s: float) -> float | None:
+        """How long a broker keeps a committed offset (`offsets.retention.minutes`). None if it does not say: the
+        embedded broker, or a user without the right to describe its configuration.
+        """
+        if self._has_controller is None:
+            self._cluster(timeout_s)
+        if not self._has_controller:
+            return None
+        resource = ConfigResource(ResourceType.BROKER, str(self._any_broker))
+        try:
+            [future] = self._client.describe_configs([resource], request_timeout=timeout_s).values()
+            minutes = _wait(future, timeout_s).get(OFFSETS_RETENTION)
+        except (*CLIENT_ERRORS, SourceError):
+            return None
+        return None if minutes is None or not str(minutes.value).isdigit() else 60.0 * int(minutes.value)
+
     def group_config(self, group: str, timeout_s: float) -> dict[str, str]:
         """The configuration of a group, defaults included; `share.…` is that of a share group. Empty if the broker has
         none. Raises SourceError.
@@ -381,6 +400,7 @@ class KafkaAdmin:
             raise source_error("list the topics", error) from error
         self._cluster_id = str(getattr(found, "cluster_id", None) or "")
         self._has_controller = found.controller_id in found.brokers
+        self._any_broker = min(found.brokers, default=-1)
         return found
 
     def _id_of(self, topic_id: object) -> str | None:

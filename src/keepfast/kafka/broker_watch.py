@@ -28,7 +28,8 @@ class _Window(msgspec.Struct):
 
 class _Broker(msgspec.Struct):
     """A connection. `nodename`: the address. `rx`: answers so far. `toppars`: the partitions that are read from it.
-    `throttle`: for how long the broker delayed its answers by a quota.
+    `throttle`: for how long the broker delayed its answers by a quota. `txretries`: requests so far that were sent
+    again.
     """
 
     nodename: str
@@ -38,6 +39,7 @@ class _Broker(msgspec.Struct):
     waitresp_cnt: int
     toppars: dict[str, msgspec.Raw]
     throttle: _Window = msgspec.field(default_factory=_Window)
+    txretries: int = 0
 
 
 class _Statistics(msgspec.Struct):
@@ -60,6 +62,11 @@ class BrokerWatch:
         self._awaited: frozenset[str] = frozenset()  # at the last statistics
         self.throttled: dict[str, float] = {}
         """The brokers, by address, that delayed answers in the last interval, and for how many seconds at most."""
+        self._retries = 0  # of requests to the coordinator, by then
+        self.repeated = False
+        """Whether a request to the coordinator was sent once more, by the last statistics: of those that a consumer
+        makes there, the client repeats commits when their connection breaks.
+        """
 
     def observe(self, statistics: str) -> dict[str, float]:
         """The brokers, by address, that owe an answer for too long, and for how many seconds at least. None of them, if
@@ -71,6 +78,8 @@ class BrokerWatch:
         except msgspec.MsgspecError:
             return {}
         self.throttled = {one.nodename: one.throttle.max / 1000 for one in brokers.values() if one.throttle.max > 0}
+        retries = sum(broker.txretries for broker in brokers.values() if broker.source == "logical")
+        self.repeated, self._retries = retries > self._retries, retries
         awaited = frozenset(name for name, broker in brokers.items() if _is_awaited(broker))
         before, self._silent = self._silent, {}
         for name, broker in brokers.items():

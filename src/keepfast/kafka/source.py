@@ -803,15 +803,17 @@ class KafkaSource(ListeningSource, OffsetQueries):
                 self._fall_back(self._classic)
             else:
                 self._notify(self._listener.on_error, NO_NEW_PROTOCOL, None)
-        self._notify(self._report_silent, statistics)
+        self._notify(self._report_brokers, statistics)
 
-    def _report_silent(self, statistics: str) -> None:
+    def _report_brokers(self, statistics: str) -> None:
         for address, silent_s in self._brokers.observe(statistics).items():
             text = f"The broker {address} has not answered for {silent_s:.0f} s."
             self._listener.on_error(SourceError(text, fault=Fault.RETRY, code=NO_ANSWER), None)
         for address, throttled_s in self._brokers.throttled.items():
             text = f"The broker {address} delays its answers by {throttled_s:.1f} s: a quota of this client is used up."
             self._listener.on_error(SourceError(text, fault=Fault.RETRY, code=THROTTLED), None)
+        if self._brokers.repeated:
+            self._listener.on_commit_repeated()
 
     @property
     def _open(self) -> Consumer:

@@ -45,7 +45,8 @@ class ClusterFacts:
     """What the cluster answered before the start: each topic's id where it is known, how many partitions each topic and
     each dead-letter topic has, the retry topics of each consumer that has some, and whether it is the embedded broker.
     `has_topic_ids`: ids that are missing can still be asked for. `new_protocol`: whether it supports the group protocol
-    of KIP-848, None if that is unknown or was not asked.
+    of KIP-848, None if that is unknown or was not asked. `offsets_retention_s`: how long it keeps a committed offset,
+    if it says.
 
     Of consumers with a pattern: the settings with the topics that it stands for, those among them that were not there
     when the group started first, and those that may not be read, with the reason.
@@ -58,6 +59,7 @@ class ClusterFacts:
     embedded: bool = False
     has_topic_ids: bool = True
     new_protocol: bool | None = None
+    offsets_retention_s: float | None = None
     consumers: Mapping[str, ConsumerSettings] = field(default_factory=dict)
     appeared: Mapping[str, frozenset[str]] = field(default_factory=dict)
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -81,9 +83,10 @@ def preflight(
     _reach(admin, wait=wait, abandoned=abandoned)
     try:
         cluster = check_topics(admin, consumers)
+        retention_s = admin.offsets_retention_s(ASK_TIMEOUT_S)
     except SourceError as error:
         raise StartError(str(error)) from error
-    return replace(cluster, new_protocol=_new_protocol(admin, consumers))
+    return replace(cluster, new_protocol=_new_protocol(admin, consumers), offsets_retention_s=retention_s)
 
 
 def _new_protocol(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> bool | None:

@@ -19,6 +19,7 @@ from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.parts import Ports, Workers
 from keepfast.engine.plan import Plan
+from keepfast.engine.renewals import renewed_every_s
 from keepfast.engine.subscription import growing
 from keepfast.engine.workers import CoroutineExecutor, HandlerLoop, Inline, ThreadExecutor
 from keepfast.settings import ConsumerSettings, Settings
@@ -101,6 +102,7 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         buffer=own.buffer,
         sweep=own.max_poll_records,
         reset=own.auto_offset_reset,
+        renewed_every_s=renewed_every_s(cluster.offsets_retention_s),
         revoke_timeout_s=own.timings.revoke_timeout_s,
         lock_s=own.lock_s if own.order == "queue" else None,
         max_deliveries=None if own.order == "queue" else own.max_deliveries or None,

@@ -58,6 +58,8 @@ class Toy:
 
     def on_replaced(self) -> None: ...
 
+    def on_commit_repeated(self) -> None: ...
+
     def on_end(self, place: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         if place in self._finished:
             self._finished[place] = max(offset, self._finished[place])

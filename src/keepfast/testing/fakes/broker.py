@@ -59,6 +59,7 @@ class FakeBroker:
         self._former_ids: dict[str, tuple[str, float]] = {}  # topic → its id before, and when that ended
         self._groups: dict[str, Group] = {}
         self._watchers: list[Watcher] = []
+        self.held_back = 0  # copies of commits that the network has not delivered yet
         self.write_output: Callable[[Outgoing], object] = self.write
         self._thaws: Timer | None = None
 
@@ -204,6 +205,13 @@ class FakeBroker:
             self._store(group, who, answer)
         return Failure(self.faults.retry_code()) if fault is CommitFault.APPLIED else answers
 
+    def deliver_late(self, group: Group, who: Identity, positions: Sequence[Position]) -> None:
+        """A copy of a commit arrives that the network has held back. The answer is dropped."""
+        self.held_back -= 1
+        if not group.check_commit(who):
+            for position in positions:
+                self._store(group, who, PositionAnswer(position, self._refusal(position)), late=True)
+
     def _in_transaction(self, answers: list[PositionAnswer]) -> list[PositionAnswer]:
         """All of it or nothing: if nothing is wrong with any position and any output, the outputs are written."""
         code = next((answer.code for answer in answers if answer.code), "")
@@ -243,7 +251,7 @@ class FakeBroker:
             return code
         return "OFFSET_METADATA_TOO_LARGE" if len(position.metadata) > MAX_METADATA_CHARS else ""
 
-    def _store(self, group: Group, who: Identity, answer: PositionAnswer) -> None:
+    def _store(self, group: Group, who: Identity, answer: PositionAnswer, *, late: bool = False) -> None:
         now, position = self.clock.monotonic(), answer.position
         if answer.code:
             self.trace.fault(f"commit_refused_{answer.code}")
@@ -251,7 +259,7 @@ class FakeBroker:
             return
         group.commits[position.place] = position
         self.trace.add(
-            CommitAccepted(now, who.name, who.generation, position.place, position.offset, position.metadata)
+            CommitAccepted(now, who.name, who.generation, position.place, position.offset, position.metadata, late)
         )
 
     def _thaw(self, *, expire_first: bool) -> None:

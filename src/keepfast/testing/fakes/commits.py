@@ -13,7 +13,7 @@ from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes.broker import FakeBroker, PositionAnswer
 from keepfast.testing.fakes.coordinator import Group, Identity
 from keepfast.testing.fakes.faults import CommitFault
-from keepfast.testing.fakes.operations import CommitOp, ErrorOp, Operations
+from keepfast.testing.fakes.operations import CommitOp, ErrorOp, Operations, RepeatedOp
 from keepfast.testing.fakes.process import Process, SimulationError
 from keepfast.testing.fakes.trace import CommitAnswered, CommitSent, ProducerGivenUp
 from keepfast.testing.fakes.wire import Channel, Failure
@@ -23,6 +23,12 @@ READ_BACK_PAUSE_S = 0.02
 
 GIVE_UP_S = 15.0
 """How long a call of the producer of transactions may take."""
+
+LATE_S = (0.5, 15.0)
+"""How long a commit is held back that is delivered late."""
+
+NOTICED_S = 5.0
+"""Within this time the client reports that it has sent a commit twice."""
 
 PARTLY_S = 0.1
 """How long the rest of a request may take once some of it is held."""
@@ -91,6 +97,8 @@ class Commits:
         if now < self._ended_until:
             self._unsent = _outcome(request.positions, Failure("CLOSED"))
             return
+        if self._broker.faults.network.take() is not None:
+            self._hold_back(who, request)
         self.unanswered += 1
         if self._broker.faults.transactions.take() is not None:
             self._hang(who, request)
@@ -117,6 +125,13 @@ class Commits:
             self._unknown()
             self._operations.append(CommitOp(_outcome(request.positions, Failure("CLOSED"))))
         self._answered()
+
+    def _hold_back(self, who: Identity, request: _Request) -> None:
+        """The first copy of a request that the client sends again."""
+        broker, rng = self._broker, self._broker.rng
+        broker.held_back += 1
+        broker.coordinator.after(rng.uniform(*LATE_S), lambda: broker.deliver_late(self._group, who, request.positions))
+        self._process.later(rng.uniform(0.0, NOTICED_S), lambda: self._operations.append(RepeatedOp()))
 
     def take_unsent(self) -> CommitOutcome | None:
         """The outcome of a request that was never sent; reported by the next call that serves callbacks."""

@@ -48,6 +48,13 @@ class TransactionFault(StrEnum):
     """A call of its producer never returns. The broker may have committed it before; it does nothing with it later."""
 
 
+class NetworkFault(StrEnum):
+    """Faults of the way to the coordinator."""
+
+    LATE = "commit_delivered_late"
+    """The connection breaks with a commit on its way: the client sends it again, and the first copy arrives later."""
+
+
 class ReadFault(StrEnum):
     """Faults of a read of committed offsets."""
 
@@ -148,6 +155,7 @@ class Faults:
         self.commits: Switch[CommitFault] = Switch(clock, trace)
         self.clients: Switch[ClientFault] = Switch(clock, trace)
         self.transactions: Switch[TransactionFault] = Switch(clock, trace)
+        self.network: Switch[NetworkFault] = Switch(clock, trace)
         self.refused = RefusedPartitions(clock)
         self.committed_reads: Switch[ReadFault] = Switch(clock, trace)
         self.sends: Switch[SendFault] = Switch(clock, trace)
@@ -162,6 +170,7 @@ class Faults:
         self.commits.clear()
         self.clients.clear()
         self.transactions.clear()
+        self.network.clear()
         self.refused.clear()
         self.committed_reads.clear()
         self.sends.clear()

@@ -40,6 +40,11 @@ class CommitOp:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedOp:
+    """Call on_commit_repeated."""
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorOp:
     """Call on_error."""
 
@@ -47,5 +52,5 @@ class ErrorOp:
     place: TopicPartition | None
 
 
-Operation = AssignOp | RevokeOp | LostOp | CommitOp | ErrorOp
+Operation = AssignOp | RevokeOp | LostOp | CommitOp | RepeatedOp | ErrorOp
 Operations = deque[Operation]

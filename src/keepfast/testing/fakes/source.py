@@ -16,7 +16,16 @@ from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.commits import Commits
 from keepfast.testing.fakes.fetcher import Fetched, Fetcher, Neglect, PartitionEnd
 from keepfast.testing.fakes.membership import Membership, Phase
-from keepfast.testing.fakes.operations import AssignOp, CommitOp, ErrorOp, LostOp, Operation, Operations, RevokeOp
+from keepfast.testing.fakes.operations import (
+    AssignOp,
+    CommitOp,
+    ErrorOp,
+    LostOp,
+    Operation,
+    Operations,
+    RepeatedOp,
+    RevokeOp,
+)
 from keepfast.testing.fakes.process import Process, SimulationError
 from keepfast.testing.fakes.trace import (
     AssignCalled,
@@ -330,6 +339,8 @@ class FakeSource:
                 self._membership.forgotten()
             case CommitOp(outcome):
                 self._notify(outcome)
+            case RepeatedOp():
+                self._guard(listener.on_commit_repeated)
             case ErrorOp(error, place):
                 self._guard(lambda: listener.on_error(error, place))
             case _:

@@ -175,13 +175,16 @@ class CommitSent(Fact):
 
 @dataclass(frozen=True, slots=True)
 class CommitAccepted(Fact):
-    """The coordinator stored it, whatever answer the client got."""
+    """The coordinator stored it, whatever answer the client got. `late`: it is the first copy of a commit that was sent
+    again, and the network has held it back.
+    """
 
     member: str
     generation: int
     place: TopicPartition
     offset: int
     metadata: str
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,9 @@ class MemoryAdmin(KafkaAdmin):
     def names(self, timeout_s: float) -> set[str]:
         return set(self._world.broker.partition_counts())
 
+    def offsets_retention_s(self, timeout_s: float) -> float | None:
+        return None
+
     def topic_config(self, name: str, timeout_s: float) -> dict[str, str]:
         return {}
 
