@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from keepfast.cli import dlq_replay
+from keepfast.desk import archives
 from keepfast.desk.cases import CaseState
 from keepfast.desk.facts import RunFact
 from keepfast.testing.broker import KafkaBroker
@@ -172,6 +173,31 @@ def test_what_is_archived_can_be_purged_and_brought_back(place: Place) -> None:
     assert place.states() == {"open": 6}
     place.run("replay", place.dlq, "--all", "--yes")
     assert sorted(int(message.value()) for message in place.sent(6)) == list(range(6))
+
+
+def test_an_archive_writes_nothing_that_this_desk_has_not_archived(place: Place, topic: TopicFactory) -> None:
+    place.file(6)
+    place.run("archive", place.dlq, "--offsets", "0:0-1", "--yes", "-o", "old.jsonl.gz")
+    place.run("archive", place.dlq, "--offsets", "0:2", "--yes", "-o", "other.jsonl")
+    place.run("purge", place.dlq, "--yes")
+    ends = [place.client.edges(place.dlq, number)[1] for number in range(PARTITIONS)]
+    victim, archived = topic(partitions=1), place.folder / "other.jsonl"
+    fields = json.loads(archived.read_text())
+    digest = fields.pop("sha256")
+    for changes, problem in (({"topic": victim}, "Name that dead-letter topic"), ({"value": "eA=="}, "--sha256 HASH")):
+        forged, forged_digest = archives._line_of(fields | changes, "")  # anyone can compute the hash
+        (place.folder / "forged.jsonl").write_text(forged)
+        refused = place.run("restore", place.dlq, "--archive", "forged.jsonl", "--yes", code=2)
+        assert problem in refused.stderr
+        wrong = place.run("restore", place.dlq, "--archive", "forged.jsonl", "--sha256", digest, "--yes", code=2)
+        assert "Name that" in wrong.stderr or f"has the hash {forged_digest}, not {digest}" in wrong.stderr
+    assert place.client.edges(victim, 0) == (0, 0)
+    assert [place.client.edges(place.dlq, number)[1] for number in range(PARTITIONS)] == ends
+
+    place.environ["KEEPFAST_DESK_TOPIC"] += ".elsewhere"  # as of a desk of other brokers
+    assert digest in place.run("restore", place.dlq, "--archive", "other.jsonl", "--yes", code=2).stderr
+    place.run("restore", place.dlq, "--archive", "other.jsonl", "--sha256", digest, "--yes")
+    assert sum(place.client.edges(place.dlq, number)[1] for number in range(PARTITIONS)) == sum(ends) + 1
 
 
 TRANSFORM = """

@@ -49,12 +49,23 @@ def test_whose_fixture_fails(refuses):
 """
 
 
-def test_it_is_run_three_times_at_most_and_the_summary_names_it(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
+def run(tmp_path: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "test_it.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.repetition", "-p", "no:cacheprovider", "-q"]
     options = ["--strict-markers", "-o", "markers=timing", "--rootdir", str(tmp_path), "-c", os.devnull, "test_it.py"]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    done = subprocess.run(command + options, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(command + options, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_an_error_of_the_collection_is_reported_as_it_is(tmp_path: Path) -> None:
+    done = run(tmp_path, "import a_module_that_does_not_exist\n")
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+    assert "No module named 'a_module_that_does_not_exist'" in done.stdout
+    assert "1 error in" in done.stdout
+
+
+def test_it_is_run_three_times_at_most_and_the_summary_names_it(tmp_path: Path) -> None:
+    done = run(tmp_path, TESTS)
     repeated = [line.partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith("REPEATED ")]
     assert repeated == [
         "REPEATED test_it.py::test_in_time_at_last[2]",

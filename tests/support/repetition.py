@@ -34,9 +34,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    if not isinstance(report, pytest.TestReport) or report.when != "call":  # an error of a collection is none of a test
+        return None
     is_repeated = any(name == REPEATED for name, _ in report.user_properties)
-    return (REPEATED, "R", "REPEATED") if is_repeated and report.when == "call" else None
+    return (REPEATED, "R", "REPEATED") if is_repeated else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,6 +15,7 @@ from keepfast.cli.connection import dev_broker, settings_for
 from keepfast.core.errors import ConfigError, ControlRefused, StartError
 from keepfast.http.client import fetch
 from keepfast.http.server import UNIX
+from keepfast.redact.urls import shown
 from keepfast.telemetry.state import CommandDone, Problem, SeekResult
 
 if TYPE_CHECKING:
@@ -106,15 +107,17 @@ class ControlClient:
             )
         except OSError as error:
             raise StartError(
-                f"No app answers at {self.url} ({error.strerror or error}). Check that it runs here with its health"
-                " server enabled, or set its address with --url, --app or HEALTH_CHECK_PORT."
+                f"No app answers at {shown(self.url)} ({error.strerror or error}). Check that it runs here with its"
+                " health server enabled, or set its address with --url, --app or HEALTH_CHECK_PORT."
             ) from error
         try:
             if answer.status == HTTPStatus.OK:
                 return msgspec.json.decode(answer.body, type=shape)
             problem = msgspec.json.decode(answer.body, type=Problem).error
         except msgspec.MsgspecError as error:
-            raise StartError(f"The server at {self.url} is not a keepfast app, or runs another version.") from error
+            raise StartError(
+                f"The server at {shown(self.url)} is not a keepfast app, or runs another version."
+            ) from error
         if answer.status == HTTPStatus.UNAUTHORIZED:
             raise ConfigError("The token is missing or wrong: set KEEPFAST_CONTROL_TOKEN to the app's token.")
         raise ConfigError(problem) if answer.status == HTTPStatus.FORBIDDEN else ControlRefused(problem)

@@ -23,6 +23,7 @@ from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import confirmed
 from keepfast.desk import CaseFilter, CaseState, Desk, MarkKind, archives
 from keepfast.desk.desk import PURGED
+from keepfast.redact.urls import shown
 
 EXIT_NOT_CONFIRMED = 1
 CLOSED = (CaseState.DISCARDED, CaseState.PERMANENTLY_FAILED, CaseState.ARCHIVED)
@@ -75,18 +76,28 @@ def fail(topics: tuple[str, ...], target: str | None, brokers: str | None, *, de
 @click.command(short_help="Take discard, fail or archive back.")
 @_options
 @click.option("--archive", "url", metavar="URL", help="Bring back what is in this archive, also if it was purged.")
+@click.option("--sha256", metavar="HASH", default="", help="Trust the archive if this is its hash; see below.")
 def restore(
-    topics: tuple[str, ...], target: str | None, brokers: str | None, *, debug: bool, url: str | None, **options: Any
+    topics: tuple[str, ...],
+    target: str | None,
+    brokers: str | None,
+    *,
+    debug: bool,
+    url: str | None,
+    sha256: str,
+    **options: Any,
 ) -> None:
     """Open discarded, permanently failed and archived cases again.
 
     With --archive, letters of an archive that are not in the dead-letter topic any more are written to it again.
+    Only letters of the named dead-letter topics are, and only of an archive whose hash is in the audit of these
+    brokers; --sha256 names the hash that `archive` printed elsewhere.
     """
     with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         if url is None:
             _mark(desk, "restored", "Restore", CLOSED, options)
         else:
-            _restore_archive(desk, url, options)
+            _restore_archive(desk, url, sha256, options)
 
 
 def _mark(desk: Desk, kind: MarkKind, verb: str, states: tuple[CaseState, ...], options: dict[str, Any]) -> None:
@@ -145,8 +156,8 @@ def export(
     with report_errors(debug=debug), exit_on_interrupt(), open_desk(topics, target, brokers) as desk:
         where = desk.own(filter_of(filters))
         if reveal:
-            desk.note_action("export", count=desk.cases(where, size=1).total, what=output)
-        with archives.opened(output, "w") as out:
+            desk.note_action("export", count=desk.cases(where, size=1).total, what=shown(output))
+        with archives.opened_text(output) as out:
             for case in desk.index.selected(where):
                 stored = desk.letter(case.letter)
                 if stored is not None:
@@ -171,15 +182,15 @@ def archive(
         if not cases:
             print_empty(desk)
         elif _agreed("Archive", _cases(len(cases)), options):
-            count = archives.archive(desk, cases, output, why=options["why"])
-            click.echo(f"Archived {_cases(count)} to {output}.")
+            count, digest = archives.archive(desk, cases, output, why=options["why"])
+            click.echo(f"Archived {_cases(count)} to {shown(output)}, SHA-256 {digest}.")
 
 
-def _restore_archive(desk: Desk, url: str, options: dict[str, Any]) -> None:
-    found = archives.LetterArchive(desk, url)
+def _restore_archive(desk: Desk, url: str, digest: str, options: dict[str, Any]) -> None:
+    found = archives.LetterArchive(desk, url, digest)
     if _agreed("Restore", f"{_cases(found.cases)}, writing {found.gone:,} letters to their topic again", options):
         count = found.restore(why=options["why"])
-        click.echo(f"Restored {_cases(count)} from {url}; {found.gone:,} letters were written again.")
+        click.echo(f"Restored {_cases(count)} from {shown(url)}; {found.gone:,} letters were written again.")
 
 
 @click.command(short_help="Delete letters of resolved cases for good.")

@@ -21,11 +21,12 @@ from keepfast.cli.connection import (
 )
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, StartError
-from keepfast.deadletters.spool.places import reader_at, scheme_of, shown
+from keepfast.deadletters.spool.places import reader_at, scheme_of
 from keepfast.desk import CaseFilter, CaseState, Desk, DeskOptions, DeskSpool, default_index_dir
 from keepfast.desk.case_filter import Offsets, moment_ms
 from keepfast.desk.desk import EVERYTHING
 from keepfast.kafka.config import Connection
+from keepfast.redact.urls import shown
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
 from keepfast.wiring.topic_discovery import with_matched_topics

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from keepfast.cli.doctor_findings import DoctorFinding
 from keepfast.core.errors import ConfigError
-from keepfast.deadletters.spool.places import durability_warning, folder_of, scheme_of, shown, store_at
+from keepfast.deadletters.spool.places import durability_warning, folder_of, scheme_of, store_at
 from keepfast.engine.flight_recorder import StateDirectory, default_directory
 from keepfast.kafka.probe import client_versions
+from keepfast.redact.urls import shown
 from keepfast.testing.loopback import is_free
 
 if TYPE_CHECKING:

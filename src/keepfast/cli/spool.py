@@ -18,13 +18,14 @@ from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, SpoolError, StartError
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.spool.letters import SpooledLetter
-from keepfast.deadletters.spool.places import reader_at, scheme_of, shown, store_at
+from keepfast.deadletters.spool.places import reader_at, scheme_of, store_at
 from keepfast.deadletters.spool.query import SpoolQuery, find
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head, Reader, Store
 from keepfast.engine.clock import RealClock
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
+from keepfast.redact.urls import shown
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
 

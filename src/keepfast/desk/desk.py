@@ -187,21 +187,40 @@ class Desk:
 
     def audit(self, limit: int = 200) -> list[AuditEntry]:
         """The latest first."""
+        return sorted(self._audit_entries(MAX_AUDIT), key=lambda one: -one.at_ms)[:limit]
+
+    def has_archived(self, name: str, value: str) -> bool:
+        """Return True if the audit, read whole, has an archiving whose details have this value under this name."""
+        return any(
+            entry.action == "archive" and entry.details.get(name) == value for entry in self._audit_entries(None)
+        )
+
+    def _audit_entries(self, limit: int | None) -> list[AuditEntry]:
+        """The last entries of each partition of the audit topic."""
         topic = self.options.audit_topic
         if self.cluster.topics([topic])[topic] is None:
             return []
         spans = {
-            partition: (max(low, high - MAX_AUDIT), high)
+            partition: (low if limit is None else max(low, high - limit), high)
             for partition, (low, high) in self.cluster.spans(topic).items()
         }
         found = [AuditEntry.of(record) for record in self.cluster.read(topic, spans)]
-        return sorted((one for one in found if one is not None), key=lambda one: -one.at_ms)[:limit]
+        return [one for one in found if one is not None]
 
     # -- acting
 
-    def mark(self, cases: Collection[str], kind: MarkKind, *, why: str = "", note: str = "", url: str = "") -> int:
+    def mark(
+        self,
+        cases: Collection[str],
+        kind: MarkKind,
+        *,
+        why: str = "",
+        note: str = "",
+        url: str = "",
+        details: Mapping[str, object] | None = None,
+    ) -> int:
         """Mark these cases, and note it in the audit. Returns how many were marked: those that can be. Without `note`,
-        a case keeps the one it has.
+        a case keeps the one it has. `url` has no credentials, `details` are for the audit.
 
         Only open cases can be discarded, archived or marked as permanently failed, and only marked ones restored.
         Raises KeepfastError if a reason is missing for `permanently-failed`.
@@ -215,9 +234,8 @@ class Desk:
         notes = {} if note else self.index.notes()
         mark = Mark(case="", kind=kind, by=self.options.by, at_ms=at_ms, why=why, note=note, url=url)
         self.write_facts([replace(mark, case=case, note=notes.get(case, note)) for case in chosen])
-        self.note_action(
-            _ACTIONS[kind], count=len(chosen), why=why, what=_some(chosen), details={"url": url} if url else {}
-        )
+        about = {"url": url, **(details or {})} if url else details
+        self.note_action(_ACTIONS[kind], count=len(chosen), why=why, what=_some(chosen), details=about)
         self.refresh_facts()
         return len(chosen)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from keepfast.core.errors import ControlRefused
 from keepfast.http.client import fetch
+from keepfast.redact.urls import shown
 from keepfast.telemetry.state import (
     AppState,
     CommandDone,
@@ -79,7 +80,7 @@ class Processes:
                 return msgspec.json.decode(answer.body, type=CommandDone).text
             raise ControlRefused(msgspec.json.decode(answer.body, type=Problem).error)
         except (OSError, msgspec.MsgspecError) as error:
-            raise ControlRefused(f"{url} does not answer: {error}.") from error
+            raise ControlRefused(f"{shown(url)} does not answer: {error}.") from error
 
     def addresses(self) -> list[str]:
         """Each address once."""

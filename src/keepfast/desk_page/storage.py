@@ -13,6 +13,7 @@ from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import CaseState, Summary
 from keepfast.desk.cluster import SILENT_CODES
 from keepfast.desk.desk import PURGED, Desk
+from keepfast.redact.urls import shown
 
 CLOSED: Final = (*PURGED, CaseState.DISCARDED, CaseState.PERMANENTLY_FAILED)
 
@@ -29,13 +30,14 @@ class StoredTopic:
 
 
 class Storage:
-    """Any thread may call it. `place`: the folder or URL that archives are written to; empty: none are. Methods block
-    and raise KeepfastError.
+    """Any thread may call it. `place`: the folder or URL that archives are written to; empty: none are. The attribute
+    is without its credentials. Methods block and raise KeepfastError.
     """
 
     def __init__(self, desk: Desk, place: str) -> None:
         self._desk = desk
-        self.place = place
+        self.place = shown(place)
+        self._url = place
 
     def topics(self) -> list[StoredTopic]:
         return [one for name in sorted(self._desk.options.topics) if (one := self._topic(name)) is not None]
@@ -69,5 +71,5 @@ class Storage:
         if not chosen:
             raise ConfigError("Only records that wait can be archived.")
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(acting.now_ms() / 1000))
-        url = f"{self.place.rstrip('/')}/letters-{stamp}-{len(chosen)}.jsonl.gz"
-        return archive(acting, chosen, url, why=why)
+        url = f"{self._url.rstrip('/')}/letters-{stamp}-{len(chosen)}.jsonl.gz"
+        return archive(acting, chosen, url, why=why).cases

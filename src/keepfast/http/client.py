@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from keepfast.http.server import UNIX, Response
+from keepfast.redact.urls import shown
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -38,14 +39,17 @@ def fetch(
     if url.startswith(UNIX):
         connection = _UnixConnection(url.removeprefix(UNIX), timeout_s)
     else:
-        address = urlsplit(url)
-        connection = http.client.HTTPConnection(address.netloc, timeout=timeout_s)
+        try:
+            address = urlsplit(url)
+            connection = http.client.HTTPConnection(address.netloc, timeout=timeout_s)
+        except (ValueError, http.client.InvalidURL):
+            raise ConnectionError(f"{shown(url)} is no address like http://127.0.0.1:8080") from None
         path = address.path.rstrip("/") + path
     try:
         connection.request(method, path, body=body, headers=dict(headers or {}))
         answer = connection.getresponse()
         return Response(answer.status, answer.read(), answer.headers.get("Content-Type", ""))
     except http.client.HTTPException as error:
-        raise ConnectionError(f"No valid response from {url}: {type(error).__name__}") from error
+        raise ConnectionError(f"No valid response from {shown(url)}: {type(error).__name__}") from error
     finally:
         connection.close()

@@ -20,7 +20,7 @@ from keepfast.core.errors import SourceError, SpoolError, StartError
 from keepfast.core.events import Observer
 from keepfast.core.ports import AskEnds, AskUnowned, Sink, Source
 from keepfast.core.records import TopicPartition
-from keepfast.deadletters.spool.places import durability_warning, shown, store_at
+from keepfast.deadletters.spool.places import durability_warning, store_at
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.clock import RealClock
 from keepfast.engine.crash_guard import ExclusiveGate
@@ -31,6 +31,7 @@ from keepfast.engine.parts import Ports
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import Connection, KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups
+from keepfast.redact.urls import shown
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger

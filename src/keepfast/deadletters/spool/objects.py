@@ -15,6 +15,7 @@ from keepfast.core.errors import ConfigError, SpoolError
 from keepfast.deadletters.spool import frames
 from keepfast.deadletters.spool.letters import SpooledLetter, decode, encode
 from keepfast.deadletters.spool.store import Fill, Head, Wanted
+from keepfast.redact.urls import conceal
 
 SUFFIX, PARTIAL = ".letter", ".partial"
 LEASE, LEASE_S, RENEW_S = "drain.lease", 60.0, 20.0
@@ -65,7 +66,9 @@ class ObjectStore:
         try:
             self._fs, self._folder = fsspec.core.url_to_fs(self._url, use_listings_cache=False, **self._options)
         except (ImportError, ValueError) as error:
-            raise ConfigError(f"The spool's URL cannot be used: {error}") from error
+            raise ConfigError(f"The spool's URL cannot be used: {conceal(str(error), self._url)}") from None
+        except Exception as error:  # noqa: BLE001 - such as a server of FTP that does not answer: it is connected to here
+            raise self._failure("be reached", error) from None
         protocol = self._fs.protocol
         self._renames = not RENAMES.isdisjoint((protocol,) if isinstance(protocol, str) else protocol)
         with self._translated("write to it"):
@@ -277,9 +280,13 @@ class ObjectStore:
             yield
         except SpoolError:
             raise
-        except Exception as error:  # every service behind fsspec has errors of its own
-            text = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise SpoolError(f"The spool: could not {what}: {text}") from error
+        except Exception as error:  # noqa: BLE001 - every service behind fsspec has errors of its own
+            raise self._failure(what, error) from None
+
+    def _failure(self, what: str, error: Exception) -> SpoolError:
+        """Without the credentials of the URL, and not chained: what the service says may quote them."""
+        text = conceal(f"{type(error).__name__}: {error}".partition("\n")[0], self._url)
+        return SpoolError(f"The spool: could not {what}: {text}")
 
 
 def _fsspec() -> Any:

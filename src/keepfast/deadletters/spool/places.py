@@ -49,13 +49,6 @@ def scheme_of(url: str) -> str:
     return url.partition("://")[0].lower()
 
 
-def shown(url: str) -> str:
-    """The URL without user, password and query."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
 def durability_warning(url: str, app: str) -> str:
     """A warning if letters at this URL may not survive a restart; empty if there is none."""
     scheme = scheme_of(url)

@@ -13,6 +13,7 @@ from keepfast.deadletters.checked import iso
 from keepfast.deadletters.spool.letters import SpooledLetter, decode, encode
 from keepfast.deadletters.spool.query import SpoolQuery
 from keepfast.deadletters.spool.store import Fill, Head, Wanted
+from keepfast.redact.urls import conceal
 
 CONNECT_S, STATEMENT_MS = 5, 15_000
 PAGE = 500
@@ -225,7 +226,7 @@ class PostgresStore:
             text = str(error).strip().partition("\n")[0]
             if isinstance(error, psycopg.errors.InsufficientPrivilege) and what == OPEN:
                 text += f". Let the owner of the database run: {' '.join(MAKE.split())}; {WIDEN};"
-            raise SpoolError(f"The spool in PostgreSQL: could not {what}: {text}") from error
+            raise SpoolError(f"The spool in PostgreSQL: could not {what}: {conceal(text, self._url)}") from None
 
 
 def _head(seq: int, topic: str, identity: bytes, size: int, at_ms: int) -> Head:
