@@ -67,3 +67,16 @@ def test_a_broken_pipe_elsewhere_is_an_error_like_others(capsys: pytest.CaptureF
     with pytest.raises(SystemExit), report_errors(debug=False):
         raise BrokenPipeError("of a socket")
     assert "BrokenPipeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[b"dlq", b"list", b"\xff.dlq"], [b"dlq", b"list", b"--brokers", b"\xff:1"], [b"\xff"], [b"run", b"\xff"]],
+)
+def test_an_argument_that_is_not_utf8_is_named(arguments: list[bytes], tmp_path: Path) -> None:
+    command = [*(part.encode() for part in KEEPFAST), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"is not UTF-8 text." in done.stderr
+    assert b"\\udcff" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -30,6 +30,7 @@ from keepfast.desk_page.access import (
     host_name,
     plain_refusal,
 )
+from keepfast.desk_page.screens import local
 from keepfast.desk_page.tokens import RIGHTS, Right, Role, TokenFile, Tokens, digest, new_token
 
 BASE = "http://127.0.0.1:8900"
@@ -302,3 +303,9 @@ def test_every_response_has_the_security_headers(bench: Bench) -> None:
 
 def test_names_of_hosts() -> None:
     assert [host_name(one) for one in ("a:1", "[::1]:8", "A.", "user@b", "[x")] == ["a", "::1", "a", "", ""]
+
+
+@pytest.mark.parametrize("path", ["//[::1", "/\t/[::1", "/\t/example.org/x", "/\\[::1", "http://[::1", "", "/\x00"])
+def test_a_form_leads_back_to_a_page_of_this_desk(path: str) -> None:
+    assert local(path) == "/"
+    assert local("/records?q=[::1&done=x") == "/records?q=%5B%3A%3A1"

@@ -99,7 +99,11 @@ def test_a_change_needs_the_token(pages: Pages, authorization: str, status: int)
 
 
 @pytest.mark.parametrize(
-    "body", [b"nonsense", b"[]", b'{"level": 5}', b'{"level": "info", "more": 1}', b'{"level": "loud"}']
+    "body",
+    [
+        *(b"nonsense", b"[]", b'{"level": 5}', b'{"level": "info", "more": 1}', b'{"level": "loud"}'),
+        *(b"\xff", b'{"level": "\xff"}', b'{"\xff": 5}', b'{"level": ' + b"[" * 100_000),
+    ],
 )
 def test_a_body_that_does_not_fit_is_refused_with_a_sentence(pages: Pages, body: bytes) -> None:
     headers = {**HERE, "authorization": "Bearer secret"}
@@ -192,6 +196,13 @@ def exchanged(server: Server, request: bytes, *, end: bool = False) -> bytes:
         if end:
             one.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: one.recv(4096), b""))
+
+
+@pytest.mark.parametrize("target", [b"http://[::1/", b"http://[/health"])
+def test_an_address_that_cannot_be_read_is_refused_with_a_sentence(server: Server, target: bytes) -> None:
+    answer = exchanged(server, b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert b"The address of the request is invalid." in answer
 
 
 def test_a_body_that_is_not_read_changes_nothing() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from keepfast import __version__
+from keepfast.core import checks
 
 COMMANDS: Final = {
     "run": "Run the consumers of an app until a signal stops them.",
@@ -60,6 +61,12 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:  # before the command handles signals itself; click would exit with 1
             click.echo("Stopped.", err=True)
             raise click.exceptions.Exit(128 + signal.SIGINT) from None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for argument in args:
+            if not checks.is_utf8(argument):  # neither Kafka nor a terminal takes it
+                raise click.UsageError(f"The argument {argument!r} is not UTF-8 text.", ctx)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

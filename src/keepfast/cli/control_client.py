@@ -114,7 +114,7 @@ class ControlClient:
             if answer.status == HTTPStatus.OK:
                 return msgspec.json.decode(answer.body, type=shape)
             problem = msgspec.json.decode(answer.body, type=Problem).error
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StartError(
                 f"The server at {shown(self.url)} is not a keepfast app, or runs another version."
             ) from error

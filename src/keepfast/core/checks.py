@@ -50,6 +50,15 @@ def texts(value: object) -> str | None:
     return "must be a tuple of texts, none of them empty"
 
 
+def is_utf8(text: str) -> bool:
+    """Return False for lone surrogates, which stand for bytes of arguments and variables that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def range_of(what: str, low: float, high: float | None, *, above: bool = False) -> str:
     """`a whole number from 1 to 65535`, `a number above 0`."""
     if high is None:

@@ -29,6 +29,7 @@ KeepfastError
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import TracebackType
@@ -314,6 +315,33 @@ class Halt(Signal):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+_MRO: Any = type.__dict__["__mro__"].__get__  # bypasses metaclasses
+_NAME: Any = type.__dict__["__qualname__"].__get__
+_BUILT_IN = frozenset(id(kind) for kind in vars(builtins).values() if isinstance(kind, type))
+
+
+def readable(error: BaseException) -> BaseException:
+    """Return the error, or one of the same name and built-in base in its place if it cannot be read: an exception whose
+    `__class__` raises would make every `isinstance` raise. Never raises.
+    """
+    cls = type(error)
+    try:
+        linked = (error.__cause__, error.__context__, error.__traceback__)
+        if isinstance(error.__class__, type) and f"{cls.__module__}{cls.__qualname__}{cls.__name__}" and linked:
+            return error
+    except BaseException:  # noqa: BLE001, S110 - whatever a foreign property raises
+        pass
+    base = next(kind for kind in _MRO(cls) if id(kind) in _BUILT_IN)
+    name = str.__str__(_NAME(cls))
+    stand_in: type[BaseException] = type(name.rpartition(".")[2], (base,), {"__module__": "unreadable"})
+    made = base.__new__(stand_in, _UNREADABLE)
+    made.__traceback__ = BaseException.__dict__["__traceback__"].__get__(error)
+    return made
+
+
+_UNREADABLE = "the attributes of this exception cannot be read"
 
 
 def error_class(error: BaseException) -> str:

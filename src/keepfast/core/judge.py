@@ -66,7 +66,10 @@ def _reason(error: BaseException) -> str:
         return "the record cannot be decoded"
     if isinstance(error, HandlerTimeout):
         return str(error)
-    return str(getattr(error, "reason", "")) if isinstance(error, Signal) else ""
+    try:
+        return str(getattr(error, "reason", "")) if isinstance(error, Signal) else ""
+    except BaseException:  # noqa: BLE001 - whatever a foreign property or __str__ raises
+        return ""
 
 
 def _used_up(attempt: int, elapsed_s: float, delay_s: float, policy: RetryPolicy) -> str:

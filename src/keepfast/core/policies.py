@@ -32,7 +32,7 @@ class RetryPolicy(Policy):
 
     max_retries: Annotated[
         int | None,
-        Range(0),
+        Range(0, 1_000_000),
         NoneWord("forever"),
         Env("RETRY_MAX_RETRIES", "MAX_RETRIES"),
         Doc("Retries after the first attempt; `forever` retries every 3 s unless delays are set."),

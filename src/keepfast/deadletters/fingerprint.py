@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
-from keepfast.core.errors import CodePlace, DecodeError, code_places
+from keepfast.core.errors import CodePlace, DecodeError, code_places, readable
 
 MAX_LENGTH = 500
 """Characters of a message that count."""
@@ -93,7 +93,8 @@ def _innermost(error: BaseException, package: str) -> CodePlace | None:
                 innermost = place
         if innermost is not None:
             return innermost
-        current = current.__cause__ or current.__context__
+        raised_from = current.__context__ if current.__cause__ is None else current.__cause__
+        current = None if raised_from is None else readable(raised_from)
     return None
 
 

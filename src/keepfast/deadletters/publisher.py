@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 
-from keepfast.core.errors import DecodeError, KeepfastError, error_class, error_type
+from keepfast.core.errors import DecodeError, KeepfastError, error_class, error_type, readable
 from keepfast.core.inbox import origin_of
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Sink, Spool
@@ -152,7 +152,7 @@ def _root_cause(error: BaseException) -> BaseException:
     """What the error was raised from in the first place; itself if that is nothing."""
     seen = {id(error)}
     while error.__cause__ is not None and id(error.__cause__) not in seen:
-        error = error.__cause__
+        error = readable(error.__cause__)
         seen.add(id(error))
     return error
 
@@ -160,7 +160,7 @@ def _root_cause(error: BaseException) -> BaseException:
 def _text_of(error: BaseException) -> str:
     try:
         return (isinstance(error, DecodeError) and error.detail) or str(error)
-    except Exception:  # noqa: BLE001  # a foreign __str__ must not take the loop down with it
+    except BaseException:  # noqa: BLE001  # whatever a foreign __str__ raises must not take the loop down with it
         return "(the error's text could not be read)"
 
 
@@ -171,5 +171,5 @@ def _stack_of(error: BaseException) -> str:
             lines.append("Raised by the record's own validation at (most recent call last):\n")
             lines += (f'  File "{place.file}", line {place.line}, in {place.function}\n' for place in error.trail)
         return "".join(lines)
-    except Exception:  # noqa: BLE001  # nor may a foreign __repr__ or a broken traceback
+    except BaseException:  # noqa: BLE001  # nor may a foreign __repr__ or a broken traceback
         return ""

@@ -520,7 +520,7 @@ def redirect(path: str, **values: str | int) -> Response:
 
 def local(path: str) -> str:
     """A path of this desk, or its start page: never another site."""
-    ok = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
+    ok = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()  # tabs would be left out
     if not ok:
         return "/"
     parts = urlsplit(path)

@@ -32,7 +32,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from keepfast.core.batches import lane_of
-from keepfast.core.errors import Discard, SinkError, TooManyDeliveries
+from keepfast.core.errors import Discard, SinkError, TooManyDeliveries, readable
 from keepfast.core.policies import Order
 from keepfast.core.ports import Sink
 from keepfast.core.records import Message, deliveries_of, read_headers
@@ -133,7 +133,7 @@ class RecordCall:
             except NotBegun:
                 break  # as if `stop` had been seen before the record
             except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-                run.failure, run.failed_s = error, clock() - last
+                run.failure, run.failed_s = readable(error), clock() - last
                 tally.add(run.failed_s, BOUNDS_S)
                 break
         slot.end()
@@ -177,7 +177,7 @@ class AsyncRecordCall:
                 last = clock()
                 filtered_s += last
             except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-                run.failure, run.failed_s = error, clock() - last
+                run.failure, run.failed_s = readable(error), clock() - last
                 tally.add(run.failed_s, BOUNDS_S)
                 break
         slot.end()
@@ -231,7 +231,7 @@ class BatchCall(_WholeRun):
         except NotBegun:
             run.unselect()
         except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-            run.failure = run.judged_by(error)
+            run.failure = run.judged_by(readable(error))
         slot.end()
         self._note(run, tally, clock() - begun)
 
@@ -251,7 +251,7 @@ class AsyncBatchCall(_WholeRun):
                     await self.handle(selection, run)
                 run.succeeded()
         except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-            run.failure = run.judged_by(error)
+            run.failure = run.judged_by(readable(error))
         slot.end()
         self._note(run, tally, clock() - begun)
 

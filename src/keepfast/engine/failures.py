@@ -12,7 +12,16 @@ from keepfast.classify.classification import Classification, classify
 from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED, OPERATOR
 from keepfast.core import verdicts
-from keepfast.core.errors import BatchError, Crashed, OperatorDeadLetter, SchemaPending, Signal, SinkError, error_type
+from keepfast.core.errors import (
+    BatchError,
+    Crashed,
+    OperatorDeadLetter,
+    SchemaPending,
+    Signal,
+    SinkError,
+    error_type,
+    readable,
+)
 from keepfast.core.events import (
     DeadLettered,
     Discarded,
@@ -196,11 +205,12 @@ class Failures:
 
         Frames of a record that must not be kept anywhere end here: observers get the error.
         """
+        error = readable(error)
         if isinstance(error, SensitiveData):
             error.__traceback__ = error.__context__ = error.__cause__ = None
-        raised = error.raised if isinstance(error, SinkError) else None
-        if raised is None:
+        if not isinstance(error, SinkError) or error.raised is None:
             return error
+        raised = readable(error.raised)
         several = raised.errors.values() if isinstance(raised, BatchError) else (raised,)
         return raised if any(self._classify(each).kind == "halt" for each in several) else error
 

@@ -365,7 +365,7 @@ class LocalApp(ServedApp):
             return as_json(Problem(error=str(error), elsewhere=True), HTTPStatus.CONFLICT)
         except ControlRefused as error:
             return problem(HTTPStatus.CONFLICT, str(error))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return problem(HTTPStatus.BAD_REQUEST, f"The body is invalid: {error}.")
 
     def _route(self, request: HttpRequest) -> Response:

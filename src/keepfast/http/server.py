@@ -156,7 +156,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _answer  # noqa: N815 - its names
 
     def _response(self) -> Response:
-        split = urlsplit(self.path)
+        try:
+            split = urlsplit(self.path)
+        except ValueError:
+            return problem(HTTPStatus.BAD_REQUEST, "The address of the request is invalid.")
         address: Any = self.client_address  # a tuple; an empty string for a Unix socket
         headers = {name.lower(): value for name, value in self.headers.items()}
         if "transfer-encoding" in headers:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from keepfast.core import names
+from keepfast.core import checks, names
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
@@ -101,13 +101,16 @@ def _missing_files(kafka: Mapping[str, Sourced], cwd: Path) -> list[str]:
     problems = []
     for name in _FILES:
         value, origin = kafka[name]
-        if (
-            isinstance(value, str)
-            and not (name == "ssl_ca_location" and value == "probe")
-            and not (cwd / value).exists()
-        ):
-            problems.append(f"{origin}: there is no file {value!r}. Fix the path, or mount the file.")
+        if isinstance(value, str) and not (name == "ssl_ca_location" and value == "probe") and not _exists(cwd / value):
+            problems.append(f"{origin}: there is no file {checks.shown(value)}. Fix the path, or mount the file.")
     return problems
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long for a name
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

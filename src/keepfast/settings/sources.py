@@ -23,6 +23,7 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple
 
+from keepfast.core import checks
 from keepfast.core.fields import InvalidValue, PolicyField
 from keepfast.settings import catalogue
 from keepfast.settings.catalogue import PREFIX, Section, variable, variable_part
@@ -263,6 +264,9 @@ def read_variables(
         others = [name for name in names[1:] if given[name] != given[names[0]]]
         if others:
             raw.warnings.append(f"{origin(names[0])} wins over {', '.join(others)}, which differs; keep one.")
+        if not checks.is_utf8(given[names[0]]):
+            raw.problems.append(f"{origin(names[0])}: is not UTF-8 text. Fix or remove it.")
+            continue
         position = SourcePosition(source, place.scope)
         raw.take(position, place.section, place.setting, given[names[0]], origin(names[0]))
     known = {name for place in places for name in place.names}

@@ -114,7 +114,7 @@ def clean_message(error: BaseException, limit: int = MAX_MESSAGE, *, parts: Iter
     """
     try:
         first, *rest = without_values(str(error), parts).strip().split("\n", 1)
-    except Exception:  # noqa: BLE001  an error whose text cannot be had must not break the log of it
+    except BaseException:  # noqa: BLE001  an error whose text cannot be had must not break the log of it
         return "<no text>"
     return clean_text(f"{first} …" if rest else first, limit)
 
