@@ -23,7 +23,8 @@ def raising(kind: type[BaseException]) -> Any:
 
 
 def odd(base: type[BaseException] = ValueError, **attributes: Any) -> BaseException:
-    return type("Odd", (base,), attributes)("odd")
+    kind: type[BaseException] = type("Odd", (base,), attributes)
+    return kind("odd")
 
 
 class NamelessMeta(type):
@@ -114,5 +115,7 @@ def test_the_stand_in_has_the_name_and_the_built_in_base() -> None:
         error = odd(base, __class__=raising(RuntimeError), __init__=lambda *_: None)
         assert issubclass(type(readable(error)), base)
         assert error_class(readable(error)).endswith("Odd")
+    group = type("Odd", (ExceptionGroup,), {"__class__": raising(RuntimeError)})("odd", [ValueError()])
+    assert type(readable(group)).__mro__[1] is Exception
     plain = Discard("why")
     assert readable(plain) is plain

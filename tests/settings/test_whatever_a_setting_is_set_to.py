@@ -19,12 +19,13 @@ VALUES: Final[tuple[Any, ...]] = (
 )
 
 
-def sources(
-    section: Section, name: str, value: Any
-) -> list[tuple[Mapping[str, Any], Mapping[str, Any], dict[str, str]]]:
+Source = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, str]]
+
+
+def sources(section: Section, name: str, value: Any) -> list[Source]:
     """For the app, for the consumer, and in a variable: settings, those of the consumer, environment."""
     own = {name: value} if section.name == "consumer" else {section.name: {name: value}}
-    found = [({section.name: {name: value}}, {}, {}), ({}, own, {})]
+    found: list[Source] = [({section.name: {name: value}}, {}, {}), ({}, own, {})]
     if isinstance(value, str) and "\0" not in value:  # no variable can have that
         found.append(({}, {}, {variable(section.name, name): value}))
     return found

@@ -319,7 +319,10 @@ class Halt(Signal):
 
 _MRO: Any = type.__dict__["__mro__"].__get__  # bypasses metaclasses
 _NAME: Any = type.__dict__["__qualname__"].__get__
-_BUILT_IN = frozenset(id(kind) for kind in vars(builtins).values() if isinstance(kind, type))
+_BUILT_IN = frozenset(id(kind) for kind in vars(builtins).values() if isinstance(kind, type)) - {
+    id(BaseExceptionGroup),
+    id(ExceptionGroup),
+}
 
 
 def readable(error: BaseException) -> BaseException:
@@ -328,15 +331,15 @@ def readable(error: BaseException) -> BaseException:
     """
     cls = type(error)
     try:
-        linked = (error.__cause__, error.__context__, error.__traceback__)
-        if isinstance(error.__class__, type) and f"{cls.__module__}{cls.__qualname__}{cls.__name__}" and linked:
+        _ = (error.__cause__, error.__context__, error.__traceback__, cls.__module__, cls.__name__, cls.__qualname__)
+        if issubclass(error.__class__, BaseException):
             return error
     except BaseException:  # noqa: BLE001, S110 - whatever a foreign property raises
         pass
-    base = next(kind for kind in _MRO(cls) if id(kind) in _BUILT_IN)
+    base: type[BaseException] = next(kind for kind in _MRO(cls) if id(kind) in _BUILT_IN)
     name = str.__str__(_NAME(cls))
     stand_in: type[BaseException] = type(name.rpartition(".")[2], (base,), {"__module__": "unreadable"})
-    made = base.__new__(stand_in, _UNREADABLE)
+    made: BaseException = base.__new__(stand_in, _UNREADABLE)
     made.__traceback__ = BaseException.__dict__["__traceback__"].__get__(error)
     return made
 
