@@ -350,7 +350,7 @@ def variable_with_a_typo(app: App) -> None:
 
 
 @mistake(
-    'environment variable KEEPFAST_RETRY_MAX_RETRIES: must be a whole number of 0 or more, or "forever" '
+    'environment variable KEEPFAST_RETRY_MAX_RETRIES: must be a whole number from 0 to 1,000,000, or "forever" '
     "(None in code); got 'many'. Fix or remove it; the default is 3."
 )
 def variable_with_a_wrong_value(app: App) -> None:

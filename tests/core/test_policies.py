@@ -82,7 +82,8 @@ def test_a_retry_policy_says_everything_that_is_wrong_with_it_at_once() -> None:
         max_elapsed_s=-3,
     )
     assert len(found) == 6
-    assert found[0] == 'retry: max_retries must be a whole number of 0 or more, or "forever" (None in code); got -1.'
+    expected = 'a whole number from 0 to 1,000,000, or "forever" (None in code)'
+    assert found[0] == f"retry: max_retries must be {expected}; got -1."
     assert "initial_delay_ms must be a number from 0 to" in found[1]
     assert found[4] == "retry: jitter must be true or false; got 1."
 

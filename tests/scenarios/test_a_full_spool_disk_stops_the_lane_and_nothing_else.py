@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from keepfast import App, Context, Reject
+from keepfast.deadletters.spool.worker import WINDOW
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.dead_letter_topic import NOTHING, PLENTY, copies, letters, limit, small_disk
@@ -64,6 +65,35 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             running.spool.try_again()
             wait_until(lambda: running.spool.status.fill.letters == 0, "the spool is empty")
     found = letters(kafka, dead_letter_topic, partitions=2)
+    assert {letter.offset for letter in found} == set(range(BAD))
+    assert copies(found) == 0
+
+
+def test_a_disk_that_stays_full_keeps_no_letter_back(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
+    """There is no room to note that a letter was sent. All are sent all the same, more than are in flight at once."""
+    name, client = topic(), Client(kafka)
+    dead_letter_topic = kafka.create_topic(f"{name}.dlq")
+    limit(kafka, dead_letter_topic, NOTHING)
+    with small_disk(tmp_path / "disk", 1_024) as disk:
+        (disk / "ballast").write_bytes(bytes(600_000))
+        app = App("scenario", kafka={"brokers": kafka.bootstrap}, spool=f"file://{disk}/spool")
+
+        @app.consumer(name, dead_letter="{topic}.dlq")
+        def work(value: bytes, ctx: Context) -> None:
+            raise Reject("no")
+
+        with RunningApp(app) as running:
+            running.wait_assigned()
+            client.produce(name, [NewRecord(bytes(SIZE // 4), partition=0) for _ in range(BAD)])
+            wait_until(lambda: running.spool.status.refusing, "the disk is full")
+            assert running.spool.status.fill.letters > WINDOW or client.committed(GROUP, name)[0] > WINDOW
+            limit(kafka, dead_letter_topic, PLENTY)
+            running.spool.try_again()
+            wait_until(lambda: client.committed(GROUP, name)[0] == BAD, "everything is finished")
+            wait_until(lambda: running.spool.status.fill.letters == 0, "the spool is empty")
+            assert running.spool.status.sent_on > WINDOW
+            assert not list(disk.rglob("*.letters"))
+    found = letters(kafka, dead_letter_topic)
     assert {letter.offset for letter in found} == set(range(BAD))
     assert copies(found) == 0
 

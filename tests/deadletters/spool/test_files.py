@@ -274,6 +274,25 @@ def test_a_removal_that_the_disk_did_not_take_is_made_up_for(tmp_path: Path, fai
     assert kept(opened(tmp_path)) == [2]
 
 
+def test_on_a_full_disk_files_of_which_nothing_is_left_go_first(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    store = opened(tmp_path, disk=disk, segment_bytes=2_000)
+    for number in range(4):
+        store.add([letter(number, size=400)])
+    first, *others = store.heads(10, everything)
+    assert len(segments(tmp_path)) == 2
+    disk.fail = "write"
+    with pytest.raises(SpoolError):
+        store.remove(others)
+    assert kept(store) == [0, 1]
+    assert len(segments(tmp_path)) == 1
+    assert letter(3).identity not in store.identities()
+    assert store.add([letter(1)]) == []
+    disk.fail = ""
+    store.remove([first, *others])
+    assert kept(store) == []
+
+
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpoolError, match="could not open it"):

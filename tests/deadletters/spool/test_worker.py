@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from keepfast.core.errors import Fault, SpoolError
@@ -10,7 +12,7 @@ from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head
-from keepfast.deadletters.spool.worker import WINDOW, Keep, RetryNow, SpoolAnswer, SpoolWorker
+from keepfast.deadletters.spool.worker import MAX_PAUSE_S, WINDOW, Keep, RetryNow, SpoolAnswer, SpoolWorker
 from tests.deadletters.spool.letters import letter, numbers, outgoing
 from tests.support.fakes import FakeSink, ManualClock, acknowledge, hold, refuse
 
@@ -66,6 +68,25 @@ def test_letters_are_sent_on_oldest_first_and_removed_when_acknowledged(desk: De
     assert desk.left == []
     assert desk.worker.status.sent_on == 3
     assert [one.value for one in desk.sink.sent] == [outgoing(number).value for number in (1, 2, 3)]
+
+
+def test_what_cannot_be_removed_keeps_no_other_letter_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed = desk.store.remove
+
+    def refused(heads: Sequence[Head]) -> None:
+        raise SpoolError("no room to note it")
+
+    desk.keep(*(outgoing(number) for number in range(3 * WINDOW)))
+    monkeypatch.setattr(desk.store, "remove", refused)
+    sent = desk.go_on()
+    for _ in range(10):
+        desk.sink.answer()
+        sent += desk.go_on(1.0)
+    assert sent == list(range(3 * WINDOW))
+    assert desk.left == sent
+    monkeypatch.setattr(desk.store, "remove", removed)
+    assert desk.go_on(MAX_PAUSE_S) == []
+    assert desk.left == []
 
 
 def test_only_so_many_are_on_their_way_at_a_time(desk: Desk) -> None:

@@ -197,19 +197,22 @@ class Part:
         return letter_at(self._disk, self.segments[_number(head)], head)
 
     def remove(self, heads: Sequence[Head]) -> None:
-        """Record it beside the segment, or remove the segment if it holds nothing else."""
-        for number in sorted({_number(head) for head in heads}):
-            segment = self.segments.get(number)
-            if segment is None:
-                continue
+        """Remove the segments that hold nothing else, and record the rest beside their segments: on a full disk the
+        former makes room for the latter.
+        """
+        rest: list[tuple[Segment, list[Head]]] = []
+        for number in sorted({_number(head) for head in heads} & self.segments.keys()):
+            segment = self.segments[number]
             own = [head for head in heads if _number(head) == number and head.ref in segment.live]
             if len(own) == len(segment.live):
                 self._discard(segment)
                 segment.live.clear()
             elif own:
-                self._note_gone(segment, own)
-                for head in own:
-                    del segment.live[head.ref]
+                rest.append((segment, own))
+        for segment, own in rest:
+            self._note_gone(segment, own)
+            for head in own:
+                del segment.live[head.ref]
 
     def close(self) -> None:
         if self._file is not None:
@@ -358,9 +361,12 @@ class FileStore:
             if not own:
                 continue
             known = [head for head in own if part.holds(head)]
-            self._translated("remove from it", partial(part.remove, known))
-            for head in known:
-                self._forget(head)
+            try:
+                self._translated("remove from it", partial(part.remove, known))
+            finally:
+                for head in known:
+                    if not part.holds(head):
+                        self._forget(head)
         self._release_empty()
 
     def lead(self, now: float) -> bool:

@@ -133,7 +133,8 @@ class SpoolWorker:
         self._stuck: dict[str, StuckLetter] = {}
         self._acknowledged: dict[str, Head] = {}  # not yet removed
         self._outages: dict[str, TopicOutage] = {}
-        self._store_error = TopicOutage()
+        self._store_error = TopicOutage()  # it cannot be read
+        self._remove_error = TopicOutage()  # nothing can be removed from it; letters are sent all the same
         self._sent: dict[bytes, None] = {}
         self._check_at = 0.0
         self._refused_bytes = 0
@@ -172,7 +173,7 @@ class SpoolWorker:
             for topic in self._outages:  # still uncertain: the oldest letter is sent as a probe, before the others
                 self._outages[topic] = TopicOutage()
             self._stuck.clear()
-            self._store_error = TopicOutage()
+            self._store_error, self._remove_error = TopicOutage(), TopicOutage()
         self._keep([item for item in items if isinstance(item, Keep)], now)
         for item in items:
             if isinstance(item, SpoolAnswer):
@@ -336,15 +337,20 @@ class SpoolWorker:
             del self._sent[next(iter(self._sent))]
 
     def _remove(self, now: float) -> None:
-        """Remove letters that Kafka acknowledged. Until then they are not sent again by this process."""
-        if not self._acknowledged or now < self._store_error.until:
+        """Remove letters that Kafka acknowledged. Until then they are not sent again by this process.
+
+        A full disk may have no room to note that a letter is gone; a file all of whose letters are gone needs none.
+        So the other letters are sent meanwhile.
+        """
+        if not self._acknowledged or now < self._remove_error.until:
             return
         try:
             self._store.remove(list(self._acknowledged.values()))
         except SpoolError as error:
-            self._pause(self._store_error, now)
+            self._pause(self._remove_error, now)
             log.sampled(ERROR, "spool_not_cleared", now=now, error=str(error))
             return
+        self._remove_error.failures = 0
         self._acknowledged.clear()
         self._fill_at = float("-inf")
 
@@ -354,7 +360,8 @@ class SpoolWorker:
             trouble.until = now + min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(trouble.failures - 1, 10))
 
     def _next_in(self, now: float) -> float:
-        pauses = [one.until - now for one in (*self._outages.values(), self._store_error) if one.until > now]
+        troubles = (*self._outages.values(), self._store_error, self._remove_error)
+        pauses = [one.until - now for one in troubles if one.until > now]
         return min([POLL_INTERVAL_S, *pauses])
 
     def _drop_removed(self) -> None:
