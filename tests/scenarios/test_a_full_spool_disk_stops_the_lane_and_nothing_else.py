@@ -86,7 +86,7 @@ def test_a_disk_that_stays_full_keeps_no_letter_back(kafka: TopicAdmin, topic: T
             running.wait_assigned()
             client.produce(name, [NewRecord(bytes(SIZE // 4), partition=0) for _ in range(BAD)])
             wait_until(lambda: running.spool.status.refusing, "the disk is full")
-            assert running.spool.status.fill.letters > WINDOW or client.committed(GROUP, name)[0] > WINDOW
+            assert (client.committed(GROUP, name)[0] or 0) > WINDOW, "as many are in the spool"
             limit(kafka, dead_letter_topic, PLENTY)
             running.spool.try_again()
             wait_until(lambda: client.committed(GROUP, name)[0] == BAD, "everything is finished")

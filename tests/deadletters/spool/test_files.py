@@ -287,7 +287,7 @@ def test_on_a_full_disk_files_of_which_nothing_is_left_go_first(tmp_path: Path) 
     assert kept(store) == [0, 1]
     assert len(segments(tmp_path)) == 1
     assert letter(3).identity not in store.identities()
-    assert store.add([letter(1)]) == []
+    assert store.add([letter(1, size=400)]) == []
     disk.fail = ""
     store.remove([first, *others])
     assert kept(store) == []
