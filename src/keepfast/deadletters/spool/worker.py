@@ -134,7 +134,7 @@ class SpoolWorker:
         self._acknowledged: dict[str, Head] = {}  # not yet removed
         self._outages: dict[str, TopicOutage] = {}
         self._store_error = TopicOutage()  # it cannot be read
-        self._remove_error = TopicOutage()  # nothing can be removed from it; letters are sent all the same
+        self._remove_error = TopicOutage()  # nothing can be removed from it; letters are sent nevertheless
         self._sent: dict[bytes, None] = {}
         self._check_at = 0.0
         self._refused_bytes = 0
