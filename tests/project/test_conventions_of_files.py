@@ -49,6 +49,15 @@ def test_the_changelog_has_a_place_for_what_comes() -> None:
     assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_a_decision_record_is_short_and_narrow() -> None:
+    """At most 400 words; lines of 120 characters but for tables. Measurements are in docs/performance.md."""
+    for path in sorted((ROOT / "docs" / "decisions").glob("0*.md")):
+        text = path.read_text()
+        assert len(text.split()) <= 400, f"{path.name} has {len(text.split())} words"
+        wide = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
+        assert wide == [], path.name
+
+
 def test_each_decision_record_has_a_number_of_its_own_and_is_listed() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "README.md").read_text()
