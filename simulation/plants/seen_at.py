@@ -46,7 +46,7 @@ SEEN_AT: Final = {
     "does_not_report_a_position_out_of_range": 3,
     "does_not_report_that_a_topic_was_recreated": 12,
     "does_not_report_that_the_previous_owner_crashed": 1,
-    "does_not_report_the_end_of_a_probation_whose_partition_comes_back": 55,
+    "does_not_report_the_end_of_a_probation_whose_partition_comes_back": 2085,
     "does_not_report_that_a_partition_is_committed_again": 19,
     "does_not_report_that_the_breaker_closed": 24,
     "does_not_report_that_it_halts": 47,
