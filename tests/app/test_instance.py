@@ -126,6 +126,7 @@ class FakeAssembly:
         self._fails = fails
         self.calls: list[str] = []
         self.sink = None
+        self.audit_connection = None
         self.clients = SimpleNamespace(sink=None)
         self.threads: list[Any] = []
         self.lifecycle = SimpleNamespace(left_s=lambda: 1.0)

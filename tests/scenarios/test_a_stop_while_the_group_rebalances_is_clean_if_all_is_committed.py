@@ -16,7 +16,7 @@ from tests.support.waiting import DEADLINE_S, wait_until
 def test_a_stop_while_the_group_rebalances_is_clean_if_all_is_committed(make_scene: MakeScene) -> None:
     scene = make_scene(partitions=2)
     scene.send(Work(partition=number % 2) for number in range(10))
-    member = scene.member({"shutdown.timeout_s": 6}).wait_assigned(2)
+    member = scene.member({"shutdown.timeout_s": 3}).wait_assigned(2)  # before the client gives the commit up
     scene.wait_all_ended()
     scene.wait_committed()
 

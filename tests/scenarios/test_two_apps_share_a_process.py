@@ -54,7 +54,7 @@ def test_what_either_of_them_masks_is_masked_in_every_line(kafka: TopicAdmin, to
     for app in apps:
         app.consumer(name, name="work")(_refuse)
     with LogCapture() as log, apps[0], apps[1]:
-        Client(kafka).produce(name, [b"1"])
+        Client(kafka).produce(name, [b"order"])
         wait_until(lambda: len(log.of("dead_lettering")) == 2, "both refuse it")
     assert [fields["reason"] for fields in log.fields("dead_lettering")] == ["[masked] of [masked]"] * 2
 
