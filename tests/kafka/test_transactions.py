@@ -29,8 +29,8 @@ def proxy(kafka: KafkaBroker) -> Iterator[BrokerProxy]:
 
 
 def transacting(bootstrap: str, topic: str, group: str, protocol: str = "classic") -> GroupMember:
-    """A member whose producer is behind the same address."""
-    to = connection(bootstrap)
+    """A member whose producer is behind the same address. A call whose reply is lost does not return for 10 s."""
+    to = connection(bootstrap, properties={"log_level": 0, "socket.timeout.ms": 10_000})
     consuming = Consuming(
         group=group,
         group_protocol=protocol,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from keepfast import BatchContext, BatchPolicy, Context, Reject, RetryPolicy, RetryTopics
-from keepfast.core.exit_codes import EXIT_DEADLINE
+from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_UNEXPECTED
+from keepfast.kafka import transactions
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import ExistingBroker, TopicAdmin
@@ -132,3 +133,25 @@ def test_a_drain_whose_transaction_is_not_answered_says_so_in_its_exit_code(
             wait_until(lambda: client.committed("scenario.work", source, 0)[0] == 5, "all is committed")
             proxy.lose_reply(ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, count=100)
     assert committed_values(kafka, out) == numbered(5)
+
+
+def test_too_many_producers_that_hang_end_the_process_with_code_1(
+    kafka: KafkaBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "GIVE_UP_S", 1.0)
+    monkeypatch.setattr(transactions, "MAX_HUNG", 2)
+    source, out = topic(partitions=1), topic(partitions=1)
+    with BrokerProxy(kafka.bootstrap) as proxy:
+        # Until then a call whose reply is lost does not return.
+        app = app_for(ExistingBroker(proxy.bootstrap), librdkafka={"socket.timeout.ms": 10_000})
+
+        @app.consumer(source, name="work", **ONCE)
+        def work(value: bytes, ctx: Context) -> None:
+            ctx.send(out, value)
+
+        proxy.lose_reply(TXN_OFFSET_COMMIT, count=100)
+        Client(kafka).produce(source, numbered(1))
+        with RunningApp(app, code=EXIT_UNEXPECTED) as inside:
+            wait_until(lambda: inside.ended, "the second one hangs, too")
+        assert len(inside.log.fields("client_error")) >= 1
+    assert committed_values(kafka, out) == []
