@@ -73,7 +73,7 @@ def test_a_producer_that_hangs_is_replaced_and_the_member_begins_at_what_is_comm
 def test_when_three_producers_hang_at_once_the_member_fails(
     kafka: KafkaBroker, topic: Topic, proxy: BrokerProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(transactions, "GIVE_UP_S", 2.0)  # the new producer waits for the abort of the old one
     monkeypatch.setattr(transactions, "MAX_HUNG", 2)
     name, group = topic(), new_group()
     with transacting(proxy.bootstrap, name, group) as member:
