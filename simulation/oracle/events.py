@@ -51,6 +51,10 @@ class _Seen:
     """Since when the request under way is."""
     last_code: dict[TopicPartition, str] = field(default_factory=dict)
     """Of the last answer."""
+    sent: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    """Offset and metadata of a commit that is not answered."""
+    stored: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    """What the member knows to be stored: it was read or confirmed, and no other commit has failed since."""
     failures: int = 0
     """Requests in a row that failed for another reason than one partition's."""
     out_of_range: Counter[TopicPartition] = field(default_factory=Counter)
@@ -198,7 +202,8 @@ class EventRules:
             if seen.resets[place]:
                 continue  # its epoch is over, and the next one has not begun
             code = seen.last_code.get(place, "")
-            confirmed = place not in seen.under_way and not code
+            known = not code or place in seen.stored
+            confirmed = place not in seen.under_way and known
             if not confirmed and place not in event.unconfirmed:
                 why = code or "not answered"
                 self._blame("event", f"{member} reports {event}; the last commit of {place} was {why}")
@@ -235,7 +240,7 @@ class EventRules:
         seen = self._seen(member)
         for place in places:
             seen.holds.pop((COMMIT_REFUSED, *place), None)
-            for known in (seen.last_code, seen.under_way, seen.resets):
+            for known in (seen.last_code, seen.sent, seen.stored, seen.under_way, seen.resets):
                 known.pop(place, None)
 
     def _out_of_range(self, fact: acts.OutOfRange) -> None:
@@ -265,13 +270,15 @@ class EventRules:
             if self._book.is_sought(fact):
                 self._forget(fact.member, (fact.place,))
             return  # it only waits there for its position
-        offset, _ = self._book.read.get(key, (None, ""))
+        offset, metadata = self._book.read.get(key, (None, ""))
         before = self._book.epochs.get(key)
         elsewhere = offset is not None and offset != fact.offset
         reading = type(fact) is trace.Reset and before is not None and bool(before.given)
         if (elsewhere or reading) and not seen.resets[fact.place]:
             self._blame("event", f"{fact.member} begins {fact.place} at {fact.offset} without having reported a reset")
         self._forget(fact.member, (fact.place,))
+        if type(fact) is trace.Started and offset == fact.offset:
+            seen.stored[fact.place] = offset, metadata
 
     def begun(self, fact: trace.Started | trace.Reset) -> None:
         """The book has it: whether the fate of the last owner was reported."""
@@ -335,6 +342,7 @@ class EventRules:
     def _commit_sent(self, fact: trace.CommitSent) -> None:
         seen = self._seen(fact.member)
         seen.under_way[fact.place] = seen.requested_at = fact.at
+        seen.sent[fact.place] = fact.offset, fact.metadata
 
     def _commit_answered(self, fact: trace.CommitAnswered) -> None:
         seen = self._seen(fact.member)
@@ -344,7 +352,7 @@ class EventRules:
         epoch, key = self._book.commits.get((fact.member, fact.place)), (fact.member, fact.place)
         current = epoch is self._book.epochs.get(key)  # else it is about records that were read before a reset
         if current:
-            seen.last_code[fact.place] = fact.code
+            self._learn_from_answer(seen, fact)
         if not fact.code:
             seen.confirmed[fact.place] = fact.offset
             seen.failures = 0
@@ -352,6 +360,15 @@ class EventRules:
             if epoch is not None and current:
                 seen.refused[fact.place] = fact.offset, fact.code
             seen.failures += fact.code not in REFUSAL_CODES
+
+    @staticmethod
+    def _learn_from_answer(seen: _Seen, fact: trace.CommitAnswered) -> None:
+        seen.last_code[fact.place] = fact.code
+        sent = seen.sent.pop(fact.place, None)
+        if sent is not None and not fact.code:
+            seen.stored[fact.place] = sent
+        elif seen.stored.get(fact.place) != sent:
+            seen.stored.pop(fact.place, None)
 
     def _committed(self, member: str, event: events.Committed, now: float) -> None:  # noqa: ARG002
         seen = self._seen(member)

@@ -1,0 +1,45 @@
+"""A commit that fails takes nothing back of what was confirmed before: a position may be committed again."""
+
+from __future__ import annotations
+
+import pytest
+
+from keepfast.core.events import Event, Revoked
+from keepfast.core.records import TopicPartition
+from keepfast.testing.fakes import trace
+from keepfast.testing.fakes.faults import CommitFault
+from simulation.member import Member
+from tests.simulation.stage import Stage
+
+PLACE = TopicPartition("orders", 1)
+"""What a second member gets."""
+
+
+@pytest.mark.parametrize(("more", "unconfirmed"), [(0, ()), (1, (PLACE,))], ids=["the same position", "another one"])
+def test_a_revoke_after_a_commit_that_failed(
+    more: int, unconfirmed: tuple[TopicPartition, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first commit after all is done says the same again, unless there are more records. Without a crash guard, a
+    member says nothing else when it leaves.
+    """
+    stage = Stage(partitions=2, records=6, max_deliveries=None)
+    stage.until(stage.done)
+    stage.world.broker.faults.commits.order(CommitFault.RETRY, duration_s=60.0)
+    stage.produce(2 * more)
+    stage.until(lambda: any(map(is_refused, stage.world.trace.events)))
+    revokes: list[Revoked] = []
+    emitted = stage.oracle.emitted
+
+    def observe(member: Member, event: Event) -> None:
+        emitted(member, event)
+        if isinstance(event, Revoked):
+            revokes.append(event)
+
+    monkeypatch.setattr(stage.oracle, "emitted", observe)
+    stage.chaos._spawn()
+    stage.until(lambda: revokes)
+    assert [revoke.unconfirmed for revoke in revokes] == [unconfirmed]
+
+
+def is_refused(event: trace.Fact) -> bool:
+    return isinstance(event, trace.CommitAnswered) and event.place == PLACE and bool(event.code)
