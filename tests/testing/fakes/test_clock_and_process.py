@@ -143,3 +143,14 @@ def test_a_process_whose_wait_is_over_is_held_up_by_another_one_that_waits_above
     clock.after(4, look)
     below.wait(20, lambda: ready)
     assert seen == [(False, False), (True, True)]
+
+
+@pytest.mark.parametrize(("wait_s", "held_up"), [(20.0, False), (4.0, True)], ids=["ends in time", "ends late"])
+def test_a_wait_above_that_is_over_in_time_has_held_nobody_up(clock: SimClock, wait_s: float, held_up: bool) -> None:
+    below, above = Process("below", clock, Trace()), Process("above", clock, Trace())
+    clock.after(1, lambda: above.wait(5, lambda: False))
+    begun = clock.monotonic()
+    below.wait(wait_s, lambda: False)
+    assert clock.monotonic() == begun + max(wait_s, 6.0)
+    assert (below.held_up_at == clock.monotonic()) == held_up
+    assert (below.held_up_at > begun) == held_up

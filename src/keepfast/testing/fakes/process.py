@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from keepfast.testing.fakes.clock import Action, SimClock, Timer
+from keepfast.testing.fakes.clock import HOLD_UP_S, Action, SimClock, Timer
 from keepfast.testing.fakes.trace import Continued, ProcessCrashed, ProcessStopped, Trace
 
 CALL_COST_S = 5e-6
@@ -81,12 +81,16 @@ class Process:
                     return True
                 elif yields and clock.another_is_over():
                     return False
-                elif not clock.run_next(deadline) and not self.stopped:
-                    return bool(ready())
+                else:
+                    if clock.monotonic() <= deadline:
+                        held_up_s = clock.held_up_s  # no wait above it has cost it anything until now
+                    if not clock.run_next(deadline) and not self.stopped:
+                        return bool(ready())
         finally:
             clock.waits.pop()
             self._bottom, self._until, self._ready = outermost, inf, ready_before
-            if clock.held_up_s > held_up_s:
+            late = clock.monotonic() - deadline > HOLD_UP_S or ready()
+            if late and clock.held_up_s > held_up_s:
                 self._held_up_at = clock.monotonic()
 
     @property
