@@ -159,7 +159,7 @@ SEEN_AT: Final = {
     "never_gives_up": 9,
     "gives_up_what_it_should_wait_for": 17,
     "takes_a_run_of_this_epoch_for_one_of_an_earlier_one": 26,
-    "judges_a_failure_of_records_that_are_no_longer_its_own": 1438,
+    "judges_a_failure_of_records_that_are_no_longer_its_own": 160,
     "does_not_replace_a_worker_that_was_cancelled": 35,
     "wakes_a_worker_that_was_cancelled": 48,
     "waits_for_sends_only_if_the_handler_has_the_last_word": 9,
