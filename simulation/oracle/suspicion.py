@@ -15,8 +15,8 @@ class Suspicion:
     what a death left behind, and `in_hand` what was noted there.
 
     `found` is what the owner begins with; of its counts, one that was taken ahead of a start without a crash is
-    taken back. `confirmed` and `stored` are what the broker was last known to hold, by the owner, and what it really
-    holds. `fate` is what the owner learned about the previous one.
+    taken back. After one that was not, nothing else was in flight. `confirmed` and `stored` are what the broker was
+    last known to hold, by the owner, and what it really holds. `fate` is what the owner learned about the previous one.
     """
 
     __slots__ = (
@@ -40,7 +40,7 @@ class Suspicion:
         self.stored = found
         self.mark = found.mark if found.mark and found.mark > offset else 0
         self.until = found.until if found.until and found.until > offset else 0
-        if found.lease and self.died and fate.in_hand is None:
+        if found.lease and self.died and fate.in_hand is None and found.charged is None:
             if self.mark:
                 self.until = max(self.until, self.mark, found.lease)
             self.mark = max(self.mark, found.lease)

@@ -24,6 +24,7 @@ from keepfast.core.crash_guard import (
     Fate,
     Guard,
     SuspectTrial,
+    all_suspects,
     coarser,
     common,
     covers,
@@ -657,6 +658,17 @@ class Search:
 many = st.integers(ONE_BY_ONE + 1, 20 * ONE_BY_ONE)
 
 
+def deaths_of_a_killer(count: int, most: int) -> int:
+    """How many processes a killer among `count` suspects ends, at most.
+
+    It ends those that try a half with it. Next is half of that half, until `ONE_BY_ONE` are left: as often can `count`
+    be halved. If it was in none of the halves, it ends one process when the last `ONE_BY_ONE` are tried together. Then
+    its starts are counted, alone, and a death of one makes no others suspects. Several killers cost no more each: a
+    death is that of the first one in the half, and those behind it begin within a half that is known already.
+    """
+    return ceil(log2(count / ONE_BY_ONE)) + most
+
+
 @given(many, st.data(), st.integers(1, 3), st.booleans())
 def test_a_killer_among_many_costs_a_death_for_each_half_and_its_starts(
     count: int, data: st.DataObject, most: int, exact: bool
@@ -666,7 +678,7 @@ def test_a_killer_among_many_costs_a_death_for_each_half_and_its_starts(
         fate = search.live(fate)
     assert search.left == set()
     assert search.letters == search.killers
-    assert search.deaths <= ceil(log2(count / ONE_BY_ONE)) + 1 + most
+    assert search.deaths <= deaths_of_a_killer(count, most)
     assert search.together[0] == (count + 1) // 2
 
 
@@ -682,7 +694,27 @@ def test_several_killers_are_found_however_owners_end_and_no_innocent_is_dead_le
         fate = search.live(fate)
     assert search.left == set()
     assert search.letters == killers
-    assert search.deaths <= len(killers) * (ceil(log2(count / ONE_BY_ONE)) + 1 + 3)
+    assert search.deaths <= len(killers) * deaths_of_a_killer(count, 3)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("count", [ONE_BY_ONE + 1, 2 * ONE_BY_ONE, 2 * ONE_BY_ONE + 1, 4 * ONE_BY_ONE + 1])
+def test_the_bound_of_deaths_is_reached_and_no_more(count: int, *, exact: bool) -> None:
+    worst = 0
+    for killer in range(count):
+        search, fate = Search(count, {killer}, most=2, exact=exact), NOT_DEAD
+        while search.left:
+            fate = search.live(fate)
+        worst = max(worst, search.deaths)
+    assert worst == deaths_of_a_killer(count, 2)
+
+
+def test_a_death_of_a_counted_start_makes_no_others_suspects() -> None:
+    """Without a flight recorder; nothing ran beside it, whatever the lease allowed."""
+    found = Guard(lease=2_000, mark=30, until=30, starts={15: 1}, charged=15)
+    guard = inherited(found, 15)
+    assert (guard.mark, guard.until, guard.starts) == (30, 30, {15: 1})
+    assert all_suspects(guard, 15) == ((15, 30),)
 
 
 @given(many)

@@ -287,6 +287,8 @@ def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
         starts = _taken_back(starts, found.charged)
         return Guard(None, mark, until, starts, in_hand, suspects, narrowed=narrowed)
     leased = ((base, found.lease),)
+    if found.charged is not None and fate.in_hand is None:  # nothing runs beside the one whose start is counted
+        fate = replace(fate, in_hand=((found.charged, found.charged + 1),))
     if fate.in_hand is None:
         reach = max(found.lease, mark or 0)
         if mark is not None:  # the second time in about the same place
