@@ -45,8 +45,11 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (SOURCES / "py.typed").is_file()
 
 
-def test_the_changelog_has_a_place_for_what_comes() -> None:
-    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_changelog_has_a_place_for_what_comes_and_its_first_version_is_one_page() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert "\n## [Unreleased]\n" in text
+    assert len(text.partition("## [0.1.0]")[2].splitlines()) <= 60
+    assert [line for line in text.splitlines() if len(line) > 120] == []
 
 
 def test_a_decision_record_is_short_and_narrow() -> None:

@@ -34,9 +34,6 @@ DIALECT: Final = (
     "is away|are away",
 )
 """Words and phrases that no documentation of Kafka or Python uses."""
-OLD_NAMES: Final = {"CHANGELOG.md": "bury|buries|buried|burying"}
-"""Where a word is the former name of something."""
-
 ODD_CONSTANTS: Final = re.compile(r"(?:MOST|LONGEST|LARGEST|DEEPEST|LEAST|FEWEST|PATIENCE|LOOK|LOOKS|ANSWER)(?:_\w+)?")
 """Names of bounds and waits that others call MAX_, MIN_, …_TIMEOUT_S or …_INTERVAL_S."""
 
@@ -133,10 +130,8 @@ def test_words_that_only_we_use_are_gone() -> None:
         if name.startswith(("tests/", "packages/neotool-common/profile_tests/")) or name == "LICENSE":
             continue
         words = dialect_in(f"{Path(name).stem}\n{text}")
-        allowed = OLD_NAMES.get(name)
-        left = [word for word in words if allowed is None or not re.fullmatch(allowed, word, re.IGNORECASE)]
-        if left:
-            found[name] = left
+        if words:
+            found[name] = words
     assert found == {}
 
 
