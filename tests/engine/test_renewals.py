@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.errors import Fault
+from keepfast.core.errors import Fault, SourceError
 from keepfast.engine.renewals import AFTER_DOUBT_S, renewed_every_s
 from tests.engine.world import World
 
@@ -70,6 +70,14 @@ def test_after_a_commit_that_was_sent_twice_the_positions_are_committed_some_mor
     world.loop.on_commit_repeated()
     assert committed_within(world, 200.0) == pytest.approx(AFTER_DOUBT_S, abs=1.1)
     assert world.source.committed_at[world.places[0]].offset == 1
+
+
+def test_a_commit_that_was_sent_before_a_reset_may_be_stored_after_it(world: World) -> None:
+    committed_within(world, 10.0)
+    world.loop.on_commit_repeated()
+    world.loop.on_error(SourceError("cut", fault=Fault.OUT_OF_RANGE, code="_AUTO_OFFSET_RESET"), world.places[0])
+    finish_one(world)
+    assert committed_within(world, 200.0)[-1] >= AFTER_DOUBT_S[-1], "the new epoch has not forgotten it"
 
 
 def test_a_commit_that_failed_may_be_stored_late(world: World) -> None:

@@ -41,9 +41,10 @@ def test_the_position_moves_back_and_is_restored_while_nothing_happens(
     with RunningApp(app) as running:
         client.produce(name, numbered(5))
         wait_until(lambda: is_at(5), "the first are committed")
-        [partition] = running.loop.ownership
+        [partition], renewals = running.loop.ownership, running.loop.committer.renewals
+        assert renewals is not None
         wait_until(
-            lambda: partition.renewals and partition.renewals[0] > time.monotonic() + 60,
+            lambda: renewals.next_at(partition) > time.monotonic() + 60,
             "the start is committed, and nothing else is due",
         )
         proxy.keep_back(OFFSET_COMMIT)

@@ -81,7 +81,6 @@ class Partition:
         "pauses",
         "place",
         "queued",
-        "renewals",
         "replays",
         "reporting",
         "running",
@@ -132,7 +131,6 @@ class Partition:
         self.unreported: dict[int, list[Output]] = {}  # these, by offset: what they gave is committed with them
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed = committed or (start, "")  # what the broker is known to have
-        self.renewals: list[float] = []  # when its position is committed again, changed or not
         self.outputs: list[Output] = []  # due to what is finished, for the transaction that commits it
         self.output_bytes = 0  # of these, and of those under way
         self.watch: CrashWatch | None = None  # the crash guard's; None where it is switched off

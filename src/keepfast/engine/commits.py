@@ -150,7 +150,7 @@ class Committer:
         renewals: Renewals | None = None,
     ) -> None:
         self._source = source
-        self._renewals = renewals
+        self.renewals = renewals
         self._renewed: dict[TopicPartition, Partition] = {}  # to be committed although nothing has changed
         self._events = events
         self._lanes = lanes
@@ -239,8 +239,8 @@ class Committer:
         """Send what is due, if nothing is under way. `others_soon`: more results are a moment away and may share it."""
         if self._sent or now < self._not_before:
             return
-        if self._renewals is not None:
-            for partition in self._renewals.due(now):
+        if self.renewals is not None:
+            for partition in self.renewals.due(now):
                 self._renewed[partition.place] = partition
                 self._mark_dirty(partition)
         if self._ends and now >= self._ends_at:
@@ -502,8 +502,8 @@ class Committer:
 
     def doubt(self, now: float, *partitions: Partition) -> None:
         """A commit of these, or of any, may be stored late, after others that followed. A transaction is never."""
-        if self._renewals is not None and not self._exactly_once:
-            self._renewals.doubt(now, partitions)
+        if self.renewals is not None and not self._exactly_once:
+            self.renewals.doubt(now, partitions)
 
     def _say_less(self, refused: int) -> None:
         """The broker takes less metadata than others do: better a commit that says less than none at all."""
