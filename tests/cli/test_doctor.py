@@ -153,7 +153,7 @@ def grant(broker: KafkaBroker, fixes: list[str]) -> None:
 
 
 def test_one_round_lists_every_right_that_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(APP.replace("None: ...", "None: print('got', payment, flush=True)"))
+    (tmp_path / "app.py").write_text(APP.replace("None: ...", "None: print(f'got {payment}\\n', end='', flush=True)"))
     strict = {"allow.everyone.if.no.acl.found": "false"}
     with KafkaBroker(sasl_users={"app": "secret"}, authorize=True, config=strict) as broker:
         for name in (SOURCE, "orders.refund.v1"):
