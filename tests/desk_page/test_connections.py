@@ -1,11 +1,11 @@
-"""Connections whose request does not arrive: they are closed, and never keep others out."""
+"""Connections whose request does not arrive, or whose response is not read: they are closed, and keep nobody out."""
 
 from __future__ import annotations
 
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from keepfast.desk_page import server as desk_server
+from keepfast.desk_page.server import DeskConnection
 from tests.desk_page.conftest import ServedDesk, serving
 from tests.support.waiting import wait_until
 
@@ -96,3 +97,48 @@ def test_a_slow_response_and_an_open_stream_are_not_cut(served: ServedDesk, monk
         for line in stream.iter_lines():
             if line.startswith("event") and time.monotonic() - began > 1:
                 break
+
+
+def unread(served: ServedDesk, opened: ExitStack) -> None:
+    """A client that sends one request after the other, and reads no response: buffers fill up."""
+    address = urlsplit(served.address)
+    made = opened.enter_context(socket.socket())
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    made.connect((str(address.hostname), address.port or 0))
+    made.setblocking(False)
+    with suppress(BlockingIOError, ConnectionError):
+        while True:
+            made.send(WHOLE * 200)
+
+
+def connections_of(served: ServedDesk) -> list[DeskConnection]:
+    server = served.server._server
+    assert server is not None
+    return [one for one in list(server.server_state.connections) if isinstance(one, DeskConnection)]
+
+
+def test_a_client_that_reads_no_response_is_closed_and_the_next_one_is_answered(
+    served: ServedDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_server, "REQUEST_TIMEOUT_S", 0.5)
+    with ExitStack() as opened:
+        for _ in range(20):
+            unread(served, opened)
+        wait_until(lambda: not connections_of(served), "all are closed", timeout_s=30)
+        assert httpx.get(f"{served.address}/login", timeout=60).status_code == 200
+
+
+def test_clients_that_read_no_response_give_way_to_new_ones(
+    served: ServedDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_server, "REQUEST_TIMEOUT_S", 600)
+    monkeypatch.setattr(desk_server, "MAX_CONNECTIONS", 10)
+    with ExitStack() as opened:
+        for _ in range(10):
+            unread(served, opened)
+        wait_until(
+            lambda: [one.flow.write_paused for one in connections_of(served)] == [True] * 10, "their buffers are full"
+        )
+        before = set(connections_of(served))
+        assert httpx.get(f"{served.address}/login", timeout=60).status_code == 200
+        assert len(before & set(connections_of(served))) == 9, "one of them has made room"

@@ -21,6 +21,7 @@ from keepfast.desk.causes import Cause
 from keepfast.desk.cluster import SILENT_CODES, TIMEOUT_S
 from keepfast.desk.trials import TrialReport
 from keepfast.desk_page.filters import MARKS, NAMES, VIEWS, filter_of
+from keepfast.desk_page.orders import read_order
 from keepfast.desk_page.payloads import HeaderView, Payload, headers_of, payload_of
 from keepfast.desk_page.pulse import Pulse, refuse_in_outage
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
@@ -384,11 +385,11 @@ class DeskApi:
         return ActionResult(changed=self._backend.storage.archive(acting, cases, why=body.why[:1_000]))
 
     def _control(self, _: Request, user: DeskUser, body: ControlBody) -> ActionResult:
-        if body.verb not in ("pause", "resume", "release", "dead-letter"):
-            raise ApiRefused(HTTPStatus.BAD_REQUEST, "`verb` is pause, resume, release or dead-letter.")
-        where = {name: getattr(body, name) for name in ("topic", "partition", "offset", "hold")}
+        names = ("process", "consumer", "verb", "topic", "partition", "offset", "hold")
+        given = ((name, getattr(body, name)) for name in names)
+        order = read_order({name: value for name, value in given if value is not None})
         who = {"by": user.name, "why": body.why[:1_000], "via": "api"}
-        text = self._backend.processes.order(body.process, body.consumer, body.verb, **where, **who)
+        text = self._backend.processes.order(order.process, order.consumer, order.verb, **order.body, **who)
         return ActionResult(changed=1, text=text)
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -29,6 +30,7 @@ from keepfast.desk_page import wording
 from keepfast.desk_page.access import Access
 from keepfast.desk_page.commands import Commands
 from keepfast.desk_page.filters import MARKS, address, filter_of, frozen_at
+from keepfast.desk_page.orders import InvalidOrder, read_order
 from keepfast.desk_page.payloads import compare, frames_of
 from keepfast.desk_page.processes import Processes, ProcessView
 from keepfast.desk_page.pulse import Pulse
@@ -64,30 +66,6 @@ DONE: Final[Mapping[str, str]] = {
     "order": "The order was given; the run follows it after the records that are under way.",
 }
 """What an action says afterwards; {n} is a number of records."""
-
-
-ORDER_FIELDS: Final = ("process", "consumer", "topic", "partition", "offset", "hold")
-
-
-@dataclass(frozen=True, slots=True)
-class OrderText:
-    """An order to a consumer, for its confirmation: the verb, and what it does."""
-
-    title: str
-    effect: str
-    needs_reason: bool = True
-
-
-ORDERS: Final[Mapping[str, OrderText]] = {
-    "pause": OrderText("Pause", "No more records start. Records in flight finish; a restart of the process ends it."),
-    "resume": OrderText("Resume", "Records start again.", needs_reason=False),
-    "release": OrderText("Release", "Records start again. Remove the cause first, or it trips again."),
-    "dead-letter": OrderText(
-        "Dead-letter",
-        "The record goes to its dead-letter topic, and records behind it continue. A handler that runs is abandoned:"
-        " what it has done stays.",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,38 +316,24 @@ class Screens:
 
     def order_form(self, request: Request, user: DeskUser) -> Response:
         """The confirmation of an order to a consumer: it names what is meant, and asks why."""
-        given = request.query_params
-        verb = given.get("verb", "")
-        if verb not in ORDERS:
-            return self.problem(request, user, 404, "There is no such order.")
-        return self.render(
-            request,
-            "order.html",
-            user=user,
-            active="consumers",
-            verb=verb,
-            order=ORDERS[verb],
-            meant=_meant(given),
-            given={name: given[name] for name in ORDER_FIELDS if given.get(name)},
-        )
-
-    def control(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
-        """An order to a consumer; its process writes the audit."""
-        verb, why = str(form.get("verb", "")), str(form.get("why", "")).strip()[:1_000]
-        place: dict[str, object] = {"topic": form.get("topic") or None, "partition": _number(form.get("partition"))}
-        bodies: dict[str, dict[str, object]] = {
-            "pause": place,
-            "resume": place,
-            "release": {"hold": str(form.get("hold", ""))},
-            "dead-letter": {**place, "offset": _number(form.get("offset"))},
-        }
-        if verb not in bodies:
-            return redirect("/consumers", refused="There is no such action.")
-        if ORDERS[verb].needs_reason and not why:
-            return redirect("/consumers", refused=f"{ORDERS[verb].title} needs a reason. Nothing was done.")
-        url, consumer = str(form.get("process", "")), str(form.get("consumer", ""))
         try:
-            self._backend.processes.order(url, consumer, verb, **bodies[verb], by=user.name, why=why, via="page")
+            order = read_order(request.query_params)
+        except InvalidOrder as error:
+            return self.problem(request, user, HTTPStatus.BAD_REQUEST, str(error))
+        return self.render(request, "order.html", user=user, active="consumers", order=order)
+
+    def control(self, request: Request, user: DeskUser, form: FormData) -> Response:
+        """An order to a consumer; its process writes the audit."""
+        try:
+            order = read_order({name: value for name, value in form.items() if name not in ("csrf", "why")})
+        except InvalidOrder as error:
+            return self.problem(request, user, HTTPStatus.BAD_REQUEST, str(error))
+        why = str(form.get("why", "")).strip()[:1_000]
+        if order.kind.needs_reason and not why:
+            return redirect("/consumers", refused=f"{order.kind.title} needs a reason. Nothing was done.")
+        who = {"by": user.name, "why": why, "via": "page"}
+        try:
+            self._backend.processes.order(order.process, order.consumer, order.verb, **order.body, **who)
         except KeepfastError as error:
             return redirect("/consumers", refused=str(error))
         return redirect("/consumers", done="ordered")
@@ -502,15 +466,6 @@ class Screens:
         except KeepfastError as error:
             return redirect(f"/runs/{run}" if self._desk.index.run(run) else "/runs", refused=str(error))
         return redirect(f"/runs/{run}", done="order")
-
-
-def _meant(given: Mapping[str, str]) -> str:
-    """What an order is about: the record, the partition, the guard, or the consumer."""
-    topic, partition, offset, hold = (given.get(name, "") for name in ("topic", "partition", "offset", "hold"))
-    place = f"{topic}[{partition}]" if topic and partition else topic
-    if hold:
-        return {"storm": "the storm guard", "breaker": "the breaker"}.get(hold, hold)
-    return f"{place} offset {offset}" if place and offset else place
 
 
 def redirect(path: str, **values: str | int) -> Response:

@@ -34,11 +34,13 @@ from keepfast.kafka.config import Connection
 DEFAULT_PORT: Final = 8484
 START_S: Final = 15.0
 REQUEST_TIMEOUT_S: Final = 15.0
-"""For a complete request to arrive, from the connection or the last response on, however slowly it is sent; and for a
-response to be read after it was written.
+"""For a complete request to arrive, from the connection or the last response on, however slowly it is sent; for a
+response to be read after it was written; and for a full buffer of a response to be read while it is written.
 """
 MAX_CONNECTIONS: Final = 400
-"""Above this, the oldest connection without a complete request is closed for a new one."""
+"""Above this, the connection that has waited longest for its client is closed for a new one: for a complete request,
+or for a response to be read.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,11 +192,13 @@ class DeskServer:
 
 
 class DeskConnection(H11Protocol):
-    """A connection: uvicorn's, with a deadline for requests. One event loop."""
+    """A connection: uvicorn's, with deadlines for what its client has to do. One event loop."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._deadline: asyncio.TimerHandle | None = None
+        self._request_deadline = Deadline(self)
+        self._reading_deadline = Deadline(self)
+        """While the response fills its buffer. Another request, sent without reading, does not end it."""
 
     @property
     def _is_arriving(self) -> bool:
@@ -202,13 +206,23 @@ class DeskConnection(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request
         return cycle is None or cycle.response_complete or cycle.more_body
 
+    @property
+    def _waits_for_client(self) -> bool:
+        return self._is_arriving or self._reading_deadline.is_set
+
+    @property
+    def _ends_at(self) -> float:
+        """The first deadline; 0 if there is none."""
+        deadlines = (self._request_deadline, self._reading_deadline)
+        return min((one.at for one in deadlines if one.is_set), default=0.0)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
         open_ones = [one for one in self.connections if isinstance(one, DeskConnection)]
-        arriving = [one for one in open_ones if one._is_arriving and one is not self]  # noqa: SLF001 - its own class
-        if len(open_ones) > MAX_CONNECTIONS and arriving:
-            oldest = min(arriving, key=lambda one: one._deadline.when() if one._deadline else 0.0)  # noqa: SLF001
+        waiting = [one for one in open_ones if one._waits_for_client and one is not self]  # noqa: SLF001 - its own class
+        if len(open_ones) > MAX_CONNECTIONS and waiting:
+            oldest = min(waiting, key=lambda one: one._ends_at)  # noqa: SLF001
             self.connections.discard(oldest)  # at once: uvicorn counts them
             oldest.transport.abort()
 
@@ -220,26 +234,56 @@ class DeskConnection(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading_deadline.start()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading_deadline.stop()
+
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.transport.abort)
+        self._request_deadline.start()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_watching()
+        self._request_deadline.stop()
+        self._reading_deadline.stop()
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Start the deadline if there is none, or end it if the request is complete."""
-        if not self._is_arriving:
-            self._stop_watching()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.transport.abort)
+        """Start the deadline of a request if there is none, or end it if the request is complete."""
+        if self._is_arriving:
+            self._request_deadline.start()
+        else:
+            self._request_deadline.stop()
 
-    def _stop_watching(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+
+class Deadline:
+    """Closes a connection REQUEST_TIMEOUT_S after `start`, unless `stop` is called before. One event loop."""
+
+    def __init__(self, connection: DeskConnection) -> None:
+        self._connection = connection
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._timer is not None
+
+    @property
+    def at(self) -> float:
+        """In the event loop's time; 0 if it is not set."""
+        return self._timer.when() if self._timer is not None else 0.0
+
+    def start(self) -> None:
+        """Does nothing if it has started already."""
+        if self._timer is None:
+            self._timer = self._connection.loop.call_later(REQUEST_TIMEOUT_S, self._connection.transport.abort)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 @contextmanager
