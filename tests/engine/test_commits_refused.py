@@ -116,6 +116,17 @@ def test_a_time_out_is_for_all_partitions() -> None:
     assert holds(world) == [set(), set(), set()]
 
 
+def test_an_answer_that_confirms_some_partitions_lets_them_go_on() -> None:
+    world = world_with("each")
+    world.source.refused, world.source.exact = dict.fromkeys(world.places, Fault.RETRY), True
+    feed(world, 1)
+    world.play(steps=60)
+    assert world.loop.holds == {"commit"}
+    world.source.refused = {world.places[1]: Fault.RETRY}
+    world.play(steps=20)
+    assert [world.committed(number) for number in range(3)] == [1, 0, 1]
+
+
 def test_a_drain_tries_it_once_more_and_does_not_wait_for_the_deadline() -> None:
     world = world_with("each")
     world.source.refused = {world.places[0]: Fault.REFUSED}

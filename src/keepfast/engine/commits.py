@@ -422,11 +422,11 @@ class Committer:
                 self._stored(partition)
             self._release(part.holders)
         if outcome.confirmed:
+            self._failures = 0
             self._report(outcome)
         if sent:
             self._failed(sent, outcome, now)
         else:
-            self._failures = 0
             self._not_before = LONG_AGO
 
     def _report(self, outcome: CommitOutcome) -> None:
