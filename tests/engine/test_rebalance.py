@@ -254,17 +254,23 @@ def test_while_it_drains_a_partition_that_gets_its_position_late_stays_paused() 
     assert source.paused == {PLACES[0]}
 
 
+def resets_of(loop: Loop) -> list[PartitionReset]:
+    """The resets that it reports from now on."""
+    resets: list[PartitionReset] = []
+    emit = loop.events.emit
+    loop.events.emit = lambda event: (resets.append(event) if type(event) is PartitionReset else None, emit(event))  # type: ignore[method-assign, func-returns-value, assignment]
+    return resets
+
+
+def late(places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    raise SourceError("no answer", fault=Fault.RETRY, code="_TIMED_OUT")
+
+
 def test_a_reset_is_reported_once_and_not_before_the_partition_begins() -> None:
     clock = Stood()
     source = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5, encode(CompletionMap(5), topic_id="old"))})
     loop = loop_of(source, Asked(), clock, reset="latest")
-    resets: list[PartitionReset] = []
-    emit, beginnings = loop.events.emit, source.beginnings
-    loop.events.emit = lambda event: (resets.append(event) if type(event) is PartitionReset else None, emit(event))  # type: ignore[method-assign, func-returns-value, assignment]
-
-    def late(places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        raise SourceError("no answer", fault=Fault.RETRY, code="_TIMED_OUT")
-
+    resets, beginnings = resets_of(loop), source.beginnings
     source.beginnings = late  # type: ignore[method-assign]
 
     def look() -> None:
@@ -279,3 +285,20 @@ def test_a_reset_is_reported_once_and_not_before_the_partition_begins() -> None:
     source.beginnings = beginnings  # type: ignore[method-assign]
     look()
     assert [(one.partition, one.offset, one.reason) for one in resets] == [(0, 5, "topic_recreated")]
+
+
+def test_a_reset_of_a_partition_that_was_read_is_reported_once_although_the_broker_does_not_answer() -> None:
+    source, clock = Positions(commit_of(0, 5)), Stood()
+    loop = loop_of(source, Asked(), clock, reset="latest")
+    resets, beginnings = resets_of(loop), source.beginnings
+    loop.on_assigned(PLACES[:1])
+    source.beginnings = late  # type: ignore[method-assign]
+    reported(loop, clock, "B")
+    loop.assignment.step(clock.now, loop.handover)
+    assert source.paused == {PLACES[0]}, "nothing of it is taken in without a position"
+    source.beginnings = beginnings  # type: ignore[method-assign]
+    reported(loop, clock, "B")  # it is asked once more, because the commit has the former id
+    loop.assignment.step(clock.now, loop.handover)
+    assert source.moved == [Position(PLACES[0], 0)]
+    assert source.paused == set()
+    assert [(one.partition, one.reason) for one in resets] == [(0, "topic_recreated")]

@@ -223,7 +223,7 @@ class Assignment:
         self._plan = plan
         self._probation = probation
         self._reread_at = 0.0
-        self.unpositioned: dict[TopicPartition, None] = {}
+        self.unpositioned: dict[TopicPartition, bool] = {}  # whether its reset is reported already
         self.out_of_range: list[TopicPartition] = []
         self._recreated: list[Partition] = []
         self._doubts: dict[TopicPartition, tuple[str, float]] = {}
@@ -242,7 +242,7 @@ class Assignment:
             self.unpositioned.pop(place, None)
         if late:
             self._source.pause(late)
-            self.unpositioned.update(dict.fromkeys(late))
+            self.unpositioned.update(dict.fromkeys(late, False))
             self._reread_at = now + REREAD_TIMEOUT_S
 
     def step(self, now: float, handover: Handover) -> None:
@@ -316,7 +316,8 @@ class Assignment:
         try:
             positions = self._begin(starts)
         except SourceError:
-            self.unpositioned.update(dict.fromkeys(places))
+            self._source.pause(places)
+            self.unpositioned.update(dict.fromkeys(places, True))
             return
         for position in positions:
             self._source.reset(position)
@@ -338,7 +339,7 @@ class Assignment:
             if handover.takes_in:
                 self._source.resume([place])
         except SourceError:
-            self.unpositioned[place] = None
+            self.unpositioned[place] = False
             raise
         begun = self._ownership.begin(
             place,
@@ -447,7 +448,7 @@ class Assignment:
         for place in places:
             if place in belongs and belongs[place] is None:
                 log.warning("topic_id_unknown", place=str(place), consequence="it waits for the brokers' answer")
-            elif place in belongs and place in begun:
+            elif place in belongs and place in begun and not self.unpositioned.get(place):
                 self._report_reset(place, found[place].offset or 0, "topic_recreated")
 
     def _resume(self, found: CommittedOffset) -> Position:
