@@ -257,8 +257,10 @@ class BatchRules:
             or any(name == member.name for name, _ in self._book.letters)
         ):
             return None
-        if self._health.commits_disturbed_at(member.name) > now - SETTLED_S:
-            return None  # it may need a commit before it starts: for its lanes, or for a lease
+        own = [place for name, place in self._book.epochs if name == member.name]
+        disturbed = (self._health.partition_disturbed_at(member.name, place) for place in own)
+        if max(disturbed, default=now) > now - SETTLED_S:
+            return None  # it may need a commit before it starts; a partition that is held keeps lanes of others
         if any(batch.due is not None and batch.due > now - STARVED_S for batch in self._batches.values()):
             return None
         for (name, _), epoch in self._book.epochs.items():

@@ -28,6 +28,8 @@ TIMED_OUT = "HandlerTimeout"
 FINAL = ("Reject", "DecodeError", TIMED_OUT)
 """How handlers end: the service is down; no retry would help."""
 
+SKIPPED = "an operator has skipped it"
+
 Key = tuple[str, TopicPartition]
 """A member's name and a partition."""
 
@@ -192,7 +194,7 @@ class Book:
         if sought:
             del self.seeks[key]
             self.epochs[key] = Epoch(event.member, event.place, event.offset, None, event.at, before=before)
-            self.records_of(event.place).excuse("an operator has skipped it", below=event.offset)
+            self.records_of(event.place).excuse(SKIPPED, below=event.offset)
             return
         offset, metadata = self.read.get(key, (None, ""))
         covered = None
@@ -265,11 +267,24 @@ class Book:
         if epoch is not None:
             if epoch.before is not None and epoch.accepted is None:
                 epoch.before.sought_away = True
-                self.records_of(event.place).reopen(at=epoch.start, but=epoch.finished | epoch.discarded)
+                self._reopen(epoch)
             epoch.accepted = cover = Cover(event.offset, event.metadata)
             for lane in [lane for lane, entry in epoch.uncommitted.items() if entry.offset in cover]:
                 del epoch.uncommitted[lane]
                 epoch.freed_at[lane] = event.at
+
+    def _reopen(self, epoch: Epoch) -> None:
+        """A seek is stored, perhaps after the next one has begun: what that skips, or what was finished since, stays
+        as it is.
+        """
+        records, later = self.records_of(epoch.place), self.epochs.get((epoch.member, epoch.place))
+        since = [epoch]
+        while later is not None and later is not epoch:
+            since.append(later)
+            later = later.before
+        records.reopen(at=epoch.start, but=set().union(*(one.finished | one.discarded for one in since)))
+        if later is epoch and len(since) > 1:
+            records.excuse(SKIPPED, below=since[1].start)
 
     def _handler_began(self, event: acts.HandlerBegan) -> None:
         entry = self.entries[event.number]

@@ -19,6 +19,15 @@ class Cover:
     def __contains__(self, offset: int) -> bool:
         return offset < self.offset or offset in self.completion
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cover) and (self.offset, self.completion, self.guard) == (
+            other.offset,
+            other.completion,
+            other.guard,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __bool__(self) -> bool:
         return True
 

@@ -198,7 +198,6 @@ class CrashRules:
     def _half(self, what: str, epoch: Epoch) -> None:
         """No more than half of the suspects run at a time, and then they may come beside anything."""
         suspicion = epoch.suspicion
-        suspicion.searched = True
         self._searched.update(number for number, one in epoch.waiting.items() if suspicion.is_suspect(one.offset))
         running = [epoch.waiting[number] for number in epoch.running if number in epoch.waiting]
         suspects = [one for one in running if suspicion.is_suspect(one.offset)]

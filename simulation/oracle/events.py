@@ -211,11 +211,19 @@ class EventRules:
                 self._blame("event", f"{member} reports {event}; the last commit of {place} was confirmed")
 
     def _all_committed(self, member: str, place: TopicPartition) -> bool:
+        """Whether the last commit is stored, has all that is finished, and takes the lease back, as one at the end
+        must.
+        """
         epoch = self._book.epochs.get((member, place))
         if epoch is None or epoch.accepted is None:
             return False
         accepted, entries = epoch.accepted, self._book.entries
-        return accepted is epoch.sent and all(entries[number].offset in accepted for number in epoch.finished)
+        owes_lease = read(accepted.guard, accepted.offset).lease is not None
+        return (
+            accepted == epoch.sent
+            and not owes_lease
+            and all(entries[number].offset in accepted for number in epoch.finished)
+        )
 
     def _revoke_ends(self, fact: trace.RevokedEnd) -> None:
         if self._seen(fact.member).revoked is not None:
@@ -274,10 +282,11 @@ class EventRules:
         before = self._book.epochs.get(key)
         elsewhere = offset is not None and offset != fact.offset
         reading = type(fact) is trace.Reset and before is not None and bool(before.given)
-        if (elsewhere or reading) and not seen.resets[fact.place]:
+        reset = bool(seen.resets[fact.place])
+        if (elsewhere or reading) and not reset:
             self._blame("event", f"{fact.member} begins {fact.place} at {fact.offset} without having reported a reset")
         self._forget(fact.member, (fact.place,))
-        if type(fact) is trace.Started and offset == fact.offset:
+        if offset == fact.offset and not reset:
             seen.stored[fact.place] = offset, metadata
 
     def begun(self, fact: trace.Started | trace.Reset) -> None:
@@ -350,7 +359,8 @@ class EventRules:
         seen.requested_at = inf
         seen.request += 1
         epoch, key = self._book.commits.get((fact.member, fact.place)), (fact.member, fact.place)
-        current = epoch is self._book.epochs.get(key)  # else it is about records that were read before a reset
+        # Otherwise it is about records that were read before a reset, which may not be carried out yet.
+        current = epoch is self._book.epochs.get(key) and not seen.resets[fact.place]
         if current:
             self._learn_from_answer(seen, fact)
         if not fact.code:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from keepfast.core.crash_guard import Fate, Guard, Spans, common, covers, inherited, read
+from keepfast.core.crash_guard import ONE_BY_ONE, Fate, Guard, Spans, common, covers, inherited, read
 from simulation.oracle.cover import Cover
 
 
@@ -20,8 +20,8 @@ class Suspicion:
     """
 
     __slots__ = (
-        "confirmed", "died", "end", "fate", "found", "half", "in_hand", "left_by", "mark", "narrowed", "searched",
-        "start", "stored", "suspects", "until",
+        "confirmed", "died", "end", "fate", "found", "half", "in_hand", "left_by", "mark", "narrowed", "start",
+        "stored", "suspects", "until",
     )  # fmt: skip
 
     def __init__(self, covered: Cover | None, fate: Fate, *, left_by: str, member: str, end: int) -> None:
@@ -45,8 +45,6 @@ class Suspicion:
                 self.until = max(self.until, self.mark, found.lease)
             self.mark = max(self.mark, found.lease)
         self.narrowed = after.narrowed
-        self.searched = False
-        """Whether suspects were tried together, so that those that came back are none any more."""
         self.half = 0
         self.begin_search()
 
@@ -66,10 +64,13 @@ class Suspicion:
         """The owner has seen where the log ends, and begins its search with fewer."""
         self.until = until
         self.suspects = common(self.suspects, ((self.start, max(self.start, self.end, until)),))
+        self.begin_search()
 
     def end_search(self) -> None:
-        """All that was tried came back, or is finished: there are no suspects any more."""
-        if self.searched:
+        """Forget the suspects where they were too many to run one by one to the last: all of them were handed out, and
+        what a lane holds back of them is not waited for.
+        """
+        if 2 * self.half > ONE_BY_ONE:
             self.until, self.suspects = 0, ()
 
     def carry_over(self, before: Suspicion) -> None:

@@ -150,6 +150,11 @@ def reports_every_revoke_as_confirmed(patch: Patch) -> None:
 
 
 @plant
+def reports_no_revoke_as_confirmed(patch: Patch) -> None:
+    _instead(patch, events.Revoked, lambda event: [replace(event, unconfirmed=event.partitions)])
+
+
+@plant
 def reports_lost_partitions_as_revoked(patch: Patch) -> None:
     _instead(
         patch, events.Lost, lambda event: [events.Revoked(event.consumer, event.group, partitions=event.partitions)]
