@@ -5,19 +5,35 @@ who, why and how it ended. What is not named here fails the last tests.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from starlette.routing import Mount, Route
 
 from keepfast.cli import main
+from keepfast.cli.desk import SubprocessTrier
+from keepfast.core.errors import Fault, SinkError, SourceError
+from keepfast.core.records import RecordPlace
 from keepfast.desk.audit import AuditEntry
 from keepfast.desk.case_filter import CaseFilter
+from keepfast.desk.cases import CaseState
 from keepfast.desk.desk import Desk, DeskOptions
 from keepfast.desk.plan import ReplayPolicy
+from keepfast.desk.trials import TrialKilled, try_handler
+from keepfast.kafka.config import Connection
+from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -28,7 +44,7 @@ from tests.support.broker_client import Client, NewRecord
 from tests.support.command import keepfast, running
 from tests.support.letters import letter
 from tests.support.members import connection
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.support.web import Web
 
 WHY: Final = "INC-2041"
@@ -157,8 +173,12 @@ def test_commands_about_letters_and_offsets(scene: Scene) -> None:
     assert is_complete(scene.one_more("export"), why="")
     dlq("archive", letters, *first, "--yes", "--why", WHY, "-o", "old.jsonl.gz")
     assert is_complete(scene.one_more("archive"))
-    dlq("purge", letters, "--yes")
-    assert is_complete(scene.one_more("purge"), why="")
+    dlq("purge", letters, "--yes", "--why", WHY)
+    assert is_complete(scene.one_more("purge"))
+    dlq("restore", letters, "--archive", "old.jsonl.gz", "--yes", "--why", WHY)
+    restored = scene.one_more("import")
+    assert is_complete(restored)
+    assert (restored.count, restored.details) == (1, {"letters": 1})
     dlq("try", letters, "0:2", "--app", "app:app", "--yes")
     tried = scene.one_more("try")
     assert is_complete(tried, why="")
@@ -191,6 +211,112 @@ def test_a_handler_that_is_stopped_while_it_is_tried_is_audited_too(scene: Scene
     with pytest.raises(KeyboardInterrupt), scene.desk.audited("try", what="a record"):
         raise KeyboardInterrupt
     assert scene.one_more("try").result == "failed: KeyboardInterrupt"
+
+
+KILLED: Final = {"": "killed by signal 9", "time.sleep(3600)": "did not end within 5 s and was killed"}
+
+
+@pytest.mark.parametrize("body", KILLED)
+def test_a_trial_whose_process_is_killed_is_audited_by_the_desk(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    if body:
+        monkeypatch.setattr("keepfast.cli.desk.TRY_TIMEOUT_S", 5.0)
+    kill = "import os, signal, time\n" + (body or "os.kill(os.getpid(), signal.SIGKILL)") + "\n"
+    (scene.folder / "app.py").write_text(kill)
+    environ = {"PYTHONPATH": str(scene.folder), "SOURCE": scene.source, "KEEPFAST_DESK_TOPIC": scene.desk_topic}
+    trier = SubprocessTrier("app:app", scene.kafka.bootstrap, **environ)
+    with pytest.raises(TrialKilled, match=KILLED[body]):
+        try_handler(scene.desk.acting_as("anna", "page"), trier, RecordPlace(scene.letters, 0, 2))
+    entry = scene.one_more("try")
+    assert (entry.by, entry.via, entry.topic, entry.what) == ("anna", "page", scene.letters, "0:2")
+    assert entry.result.startswith("not known: The ")
+    assert KILLED[body] in entry.result
+
+
+def test_a_purge_that_is_refused_half_way_is_audited_with_what_it_deleted(
+    scene: Scene, kafka: TopicAdmin, topic: TopicFactory
+) -> None:
+    compacted = topic(partitions=1, suffix=".dlq", config={"cleanup.policy": "compact"})  # nothing of it is deleted
+    stored = letter(topic=scene.source, partition=0, offset=LETTERS, value=b"{}", group=scene.group)
+    file_letters(kafka, compacted, [replace(stored, key=b"k")])
+    scene.desk.read_topics([scene.letters, compacted])
+    every = scene.cases()
+    scene.desk.mark(every, "archived", why=WHY)
+    scene.one_more("archive")
+    with pytest.raises(SourceError):
+        scene.desk.purge(why=WHY)
+    entry = scene.one_more("purge")
+    assert is_complete(entry)
+    assert (entry.count, entry.details) == (LETTERS, {"deleted": {scene.letters: LETTERS}})
+    assert entry.result == f"failed: SourceError; deleted before: {scene.letters} {LETTERS}; not known: {compacted}"
+
+
+def test_facts_that_are_refused_are_audited(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = scene.cases()[0]
+
+    def refuse(_: Iterable[object]) -> None:
+        raise SinkError("The brokers do not answer.", fault=Fault.RETRY)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.desk, "write_facts", refuse)
+        with pytest.raises(SinkError):
+            scene.desk.mark([case], "discarded", why=WHY)
+    entry = scene.one_more("discard")
+    assert is_complete(entry)
+    assert entry.result == "failed: SinkError; some of them may be marked"
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[KafkaBroker]:
+    with KafkaBroker(sasl_users={"alice": "secret"}, authorize=True) as broker:
+        yield broker
+
+
+def test_without_the_right_to_write_the_audit_nothing_is_done(strict: KafkaBroker) -> None:
+    dlq, source = strict.create_topic("orders.payment.dlq"), strict.create_topic("orders")
+    file_letters(strict, dlq, [letter(topic=source, partition=0, offset=0, value=b"{}", group="payments")])
+    options = DeskOptions(topics=(dlq,), by="alice")
+    login = Connection(
+        brokers=[strict.bootstrap_sasl],
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="alice",
+        sasl_password="secret",
+        properties={"log_level": 0},
+    )
+    with closing(Desk(login, options)) as desk:
+        desk.ensure_topics()
+        strict.deny("alice", topic=options.audit_topic, operation=AclOperation.WRITE)
+        allow(strict, options.audit_topic, AclOperation.DESCRIBE, AclOperation.READ)
+        desk.refresh()
+        [case] = desk.cases().cases
+        acts: list[Callable[[], object]] = [
+            lambda: desk.mark([case.id], "discarded", why=WHY),
+            lambda: desk.note(case.id, "seen"),
+            lambda: desk.purge(tuple(CaseState)),
+            lambda: desk.start(desk.plan(CaseFilter(), ReplayPolicy(to="topic")), why=WHY),
+        ]
+        for act in acts:
+            with pytest.raises(SourceError, match="This user may not write to the topic"):
+                act()
+        assert Client(strict).edges(dlq) == (0, 1)
+        assert Client(strict).edges(options.desk_topic) == (0, 0)
+
+
+def allow(broker: KafkaBroker, topic: str, *operations: AclOperation) -> None:
+    for operation in operations:
+        rule = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for future in broker.admin.create_acls([rule]).values():
+            future.result(DEADLINE_S)
 
 
 def test_orders_to_a_running_consumer_by_command_page_and_api(scene: Scene) -> None:
@@ -277,8 +403,8 @@ def ask_all_operations(scene: Scene, api: Any) -> None:
 
     post("/cases/archive", cases=[scene.cases()[0]], why=WHY)
     assert is_complete(scene.one_more("archive"))
-    post("/storage/purge", count=1_000)
-    assert is_complete(scene.one_more("purge"), why="")
+    post("/storage/purge", count=1_000, why=WHY)
+    assert is_complete(scene.one_more("purge"))
     case = scene.cases()[0]
     for do, action in (("discard", "discard"), ("restore", "restore"), ("fail", "fail"), ("restore", "restore")):
         post("/cases/mark", cases=[case], show="all", do=do, why=WHY)
@@ -314,8 +440,8 @@ def test_forms_of_the_page(scene: Scene, served: ServedDesk) -> None:
 
     post("/archive", case=scene.cases()[0], why=WHY, back="/")
     assert is_complete(scene.one_more("archive"))
-    post("/storage/purge", count="1000")
-    assert is_complete(scene.one_more("purge"), why="")
+    post("/storage/purge", count="1000", why=WHY)
+    assert is_complete(scene.one_more("purge"))
     case = scene.cases()[0]
     post("/mark", case=case, do="discard", why=WHY, back="/")
     assert is_complete(scene.one_more("discard"))

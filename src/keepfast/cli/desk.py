@@ -226,7 +226,8 @@ def require_extra() -> None:
 
 class SubprocessTrier:
     """Implements `desk.trials.Trier` with `keepfast dlq try` in a process of its own: the code is that of now, and what
-    a handler does to its process does not harm the desk.
+    a handler does to its process does not harm the desk. That process writes the audit, unless it is killed: because it
+    takes longer than `TRY_TIMEOUT_S`, or by the handler or the system.
     """
 
     def __init__(self, target: str, brokers: str, **environ: str) -> None:
@@ -235,7 +236,7 @@ class SubprocessTrier:
         self._environ = {**os.environ, **environ}
 
     def __call__(self, place: RecordPlace, by: str) -> TrialReport:
-        from keepfast.desk.trials import CapturedSend, TrialReport
+        from keepfast.desk.trials import CapturedSend, TrialKilled, TrialReport
 
         options = ["--app", self._target, "--brokers", self._brokers, "--by", by, "--yes", "--json"]
         where = ["dlq", "try", place.topic, f"{place.partition}:{place.offset}"]
@@ -250,7 +251,9 @@ class SubprocessTrier:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise KeepfastError(f"The handler did not end within {TRY_TIMEOUT_S:g} s.") from error
+            raise TrialKilled(f"The handler did not end within {TRY_TIMEOUT_S:g} s and was killed.") from error
+        if done.returncode < 0:
+            raise TrialKilled(f"The process of the handler was killed by signal {-done.returncode}.")
         try:
             fields = json.loads(done.stdout.splitlines()[-1])
             return TrialReport(**{**fields, "sent": [CapturedSend(**one) for one in fields["sent"]]})

@@ -197,6 +197,7 @@ def _restore_archive(desk: Desk, url: str, digest: str, options: dict[str, Any])
 @topics_argument
 @connection_options
 @click.option("--discarded", is_flag=True, help="Also those of discarded and permanently failed cases.")
+@why_option
 @dry_run_option
 @yes_option
 def purge(
@@ -219,5 +220,5 @@ def purge(
         if not count:
             click.echo("Nothing can be purged.")
         elif _agreed("Delete for good", f"{count:,} letter{'s' * (count != 1)}", options):
-            done = desk.purge(states)
+            done = desk.purge(states, why=options["why"])
             click.echo(f"Deleted {sum(done.values()):,} letters.")

@@ -101,13 +101,19 @@ class LetterArchive:
         return len(self._gone)
 
     def restore(self, *, why: str = "") -> int:
-        """Write those letters again and open all cases. Returns how many cases."""
-        desk = self._desk
-        desk.cluster.write(self._missing_letters())
-        desk.refresh()
-        count = desk.mark(self._cases, "restored", why=why, url=shown(self._url))
-        desk.note_action("import", count=len(self._gone), what=shown(self._url))
-        return max(count, len(self._gone))
+        """Write those letters again and open all cases, which is one entry of the audit. Returns how many cases."""
+        desk, url = self._desk, shown(self._url)
+        with desk.audited("import", what=url, why=why, details={"letters": len(self._gone)}) as audited:
+            audited.done = "letters may have been written again"
+            desk.cluster.write(self._missing_letters())
+            audited.count = len(self._gone)
+            audited.done = "all letters were written again; not all cases may be open"
+            desk.refresh()
+            marks = desk.marks_of(self._cases, "restored", why=why, url=url)
+            desk.write_facts(marks)
+            audited.count = count = max(len(marks), len(self._gone))
+        desk.refresh_facts()
+        return count
 
     def _refuse_unknown(self, digest: str) -> None:
         last = self._digests[-1] if self._digests else _START

@@ -123,9 +123,14 @@ class AuditEntry:
 
 @dataclass(slots=True)
 class AuditedAction:
-    """An action under way, for `Desk.audited`: its result is set before it ends."""
+    """An action under way, for `Desk.audited`: how it ended, and if it fails, what was done before."""
 
     result: str = "done"
+    count: int = 0
+    """Cases or records; of an action that fails, those that are known to be done, or all that were meant."""
+    done: str = ""
+    """What has been done so far, in words."""
+    details: dict[str, object] = field(default_factory=dict)
 
 
 class ControlAudit:
@@ -158,7 +163,7 @@ class ControlAudit:
         try:
             self._entries.put_nowait(entry)
         except Full:
-            _lost(entry, f"{MAX_WAITING} others wait already")
+            log_lost(entry, f"{MAX_WAITING} others wait already")
 
     def stop(self, timeout_s: float) -> None:
         """Write what waits, within this time."""
@@ -183,11 +188,12 @@ class ControlAudit:
                 self._cluster.write([entry.record(self._topic)])
             except PortError as error:
                 if error.fault is not Fault.RETRY or self._ended.wait(RETRY_S):
-                    _lost(entry, str(error))
+                    log_lost(entry, str(error))
                     return
             else:
                 return
 
 
-def _lost(entry: AuditEntry, why: str) -> None:
+def log_lost(entry: AuditEntry, why: str) -> None:
+    """Log an entry that could not be written."""
     log.error("audit_not_written", what=entry.what, by=entry.by, why=entry.why, result=entry.result, error=why)

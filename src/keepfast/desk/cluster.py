@@ -188,6 +188,14 @@ class DeskCluster:
                 return False
             return clients.admin.create_topic(name, partitions=partitions, timeout_s=self._timeout_s(), config=config)
 
+    def refuse_unwritable(self, topic: str) -> None:
+        """Raises SourceError (REFUSED) if this user may not write to the topic."""
+        clients = self._clients
+        with self._request(clients.asking):
+            if not clients.admin.may_write(topic, self._timeout_s()):
+                text = f"This user may not write to the topic {topic}."
+                raise SourceError(text, fault=Fault.REFUSED, code="TOPIC_AUTHORIZATION_FAILED")
+
     def readers(self, topics: set[str]) -> dict[str, set[str]]:
         """Each topic → the groups that have committed an offset of it."""
         clients = self._clients

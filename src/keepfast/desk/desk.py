@@ -10,18 +10,18 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from keepfast.core.errors import ConfigError, Fault, KeepfastError, SourceError
+from keepfast.core.errors import ConfigError, Fault, KeepfastError, PortError, SourceError
 from keepfast.core.records import SPOOL_PARTITION, Record, RecordPlace
 from keepfast.core.replays import DESK_TOPIC, replay_topic
 from keepfast.core.retry_topics import KEPT_S, left_over
-from keepfast.desk.audit import Action, AuditedAction, AuditEntry
+from keepfast.desk.audit import Action, AuditedAction, AuditEntry, log_lost
 from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import DEFAULT_REPLAY_LIMIT, CaseHistory, CasePage, CaseState, Summary
 from keepfast.desk.causes import Cause
@@ -219,7 +219,7 @@ class Desk:
         url: str = "",
         details: Mapping[str, object] | None = None,
     ) -> int:
-        """Mark these cases, and note it in the audit. Returns how many were marked: those that can be. Without `note`,
+        """Mark these cases, which is audited. Returns how many were marked: those that can be. Without `note`,
         a case keeps the one it has. `url` has no credentials, `details` are for the audit.
 
         Only open cases can be discarded, archived or marked as permanently failed, and only marked ones restored.
@@ -227,17 +227,26 @@ class Desk:
         """
         if kind == "permanently-failed" and not why:
             raise KeepfastError("Marking as permanently failed needs a reason.")
+        marks = self.marks_of(cases, kind, why=why, note=note, url=url)
+        about = {"url": url, **(details or {})} if url else details
+        some = _some([mark.case for mark in marks])
+        with self.audited(_ACTIONS[kind], count=len(marks), why=why, what=some, details=about) as audited:
+            audited.done = "some of them may be marked"
+            self.write_facts(marks)
+        self.refresh_facts()
+        return len(marks)
+
+    def marks_of(
+        self, cases: Collection[str], kind: MarkKind, *, why: str = "", note: str = "", url: str = ""
+    ) -> list[Mark]:
+        """The marks of those of these cases that can be marked so now. Writes nothing."""
         self.refresh_facts()
         states, at_ms = self.index.states(cases), self.now_ms()
         allowed = _MARKABLE if kind != "restored" else _RESTORABLE
         chosen = [case for case in cases if states.get(case) in allowed]
         notes = {} if note else self.index.notes()
         mark = Mark(case="", kind=kind, by=self.options.by, at_ms=at_ms, why=why, note=note, url=url)
-        self.write_facts([replace(mark, case=case, note=notes.get(case, note)) for case in chosen])
-        about = {"url": url, **(details or {})} if url else details
-        self.note_action(_ACTIONS[kind], count=len(chosen), why=why, what=_some(chosen), details=about)
-        self.refresh_facts()
-        return len(chosen)
+        return [replace(mark, case=case, note=notes.get(case, note)) for case in chosen]
 
     def note(self, case: str, text: str) -> None:
         """Leave a note at a case; its state does not change."""
@@ -245,8 +254,8 @@ class Desk:
         if found is None:
             raise KeepfastError(f"There is no case {case}.")
         new = Mark(case=case, kind="restored", by=self.options.by, at_ms=self.now_ms(), note=text)
-        self.write_facts([new if found.mark is None else replace(found.mark, note=text)])
-        self.note_action("note", count=1, what=case)
+        with self.audited("note", count=1, what=case):
+            self.write_facts([new if found.mark is None else replace(found.mark, note=text)])
         self.refresh_facts()
 
     def reveal(self, place: RecordPlace) -> StoredLetter | None:
@@ -256,17 +265,31 @@ class Desk:
 
     @contextmanager
     def audited(self, action: Action, **about: Any) -> Iterator[AuditedAction]:
-        """Audit what the block does, once: when it has ended, with its result or its error. Raises SourceError first if
-        the audit cannot be reached: what cannot be audited is not done. `about`: as of `note_action`.
+        """Audit what the block does, once: when it has ended, with its result, or with its error and what was done
+        before. `about`: as of `note_action`; the block may change the count and add details.
+
+        Raises SourceError, and does nothing, if the audit topic cannot be reached or this user may not write to it.
+        Raises SinkError if the entry is refused afterwards. It is in the log then (`audit_not_written`).
         """
         self.ensure_topics()
-        audited = AuditedAction()
+        self.cluster.refuse_unwritable(self.options.audit_topic)
+        audited = AuditedAction(count=about.pop("count", 0), details=dict(about.pop("details", None) or {}))
         try:
             yield audited
         except BaseException as error:
-            self.note_action(action, result=f"failed: {type(error).__name__}", **about)
+            failed = f"failed: {type(error).__name__}" + (f"; {audited.done}" if audited.done else "")
+            with suppress(PortError):  # logged; the caller gets the error of the action
+                self._note_ended(action, audited, failed, **about)
             raise
-        self.note_action(action, result=audited.result, **about)
+        self._note_ended(action, audited, audited.result, **about)
+
+    def _note_ended(self, action: Action, audited: AuditedAction, result: str, **about: Any) -> None:
+        entry = self._entry(action, result=result, count=audited.count, details=audited.details, **about)
+        try:
+            self._write_entry(entry)
+        except PortError as error:
+            log_lost(entry, str(error))
+            raise
 
     def note_action(
         self,
@@ -279,8 +302,23 @@ class Desk:
         result: str = "done",
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Write to the audit topic. Raises SinkError or SourceError: what cannot be audited is not done."""
-        entry = AuditEntry(
+        """Write to the audit topic. Raises SinkError or SourceError."""
+        self._write_entry(
+            self._entry(action, topic=topic, count=count, why=why, what=what, result=result, details=details)
+        )
+
+    def _entry(
+        self,
+        action: Action,
+        *,
+        topic: str = "",
+        count: int = 0,
+        why: str = "",
+        what: str = "",
+        result: str = "done",
+        details: Mapping[str, object] | None = None,
+    ) -> AuditEntry:
+        return AuditEntry(
             at_ms=self.now_ms(),
             by=self.options.by,
             action=action,
@@ -292,6 +330,8 @@ class Desk:
             via=self.options.via,
             details=details or {},
         )
+
+    def _write_entry(self, entry: AuditEntry) -> None:
         self.ensure_topics()
         self.cluster.write([entry.record(self.options.audit_topic)])
 
@@ -299,19 +339,24 @@ class Desk:
         self.ensure_topics()
         self.cluster.write(fact_record(self.options.desk_topic, fact) for fact in facts)
 
-    def purge(self, states: Collection[CaseState] = PURGED) -> dict[str, int]:
+    def purge(self, states: Collection[CaseState] = PURGED, *, why: str = "") -> dict[str, int]:
         """Delete the letters of cases in these states for good: of each partition all up to the first of another case.
         Facts about cases whose letters are gone are deleted, too. Returns how many offsets of each topic were deleted.
+        The audit has these numbers, also if it fails at a later topic.
         """
         self.refresh()
         done: dict[str, int] = {}
-        for topic in self.options.topics:
-            ends = self.purgeable(topic, states)
-            if ends:
-                spans = self.cluster.spans(topic)
-                done[topic] = sum(end - spans[partition][0] for partition, end in ends.items())
-                self.cluster.delete_below(topic, ends)
-        self.note_action("purge", count=sum(done.values()), what=", ".join(sorted(states)))
+        with self.audited("purge", why=why, what=", ".join(sorted(states))) as audited:
+            for topic in self.options.topics:
+                ends = self.purgeable(topic, states)
+                if ends:
+                    spans = self.cluster.spans(topic)
+                    count = sum(end - spans[partition][0] for partition, end in ends.items())
+                    audited.done = f"deleted before: {_counts(done)}; not known: {topic}"
+                    self.cluster.delete_below(topic, ends)
+                    done[topic] = count
+                    audited.count = sum(done.values())
+                    audited.done, audited.details["deleted"] = f"deleted before: {_counts(done)}", dict(done)
         self.refresh()
         keys = self.index.facts_without_letters()
         self.cluster.write(tombstone_record(self.options.desk_topic, key) for key in keys)
@@ -428,10 +473,10 @@ class Desk:
             selection=" ".join(plan.where.words())[:1_000],
             policy=plan.policy.fields(),
         )
-        self.write_facts(chunks)
-        self.write_facts([fact])
         details = {"policy": fact.policy, "selection": fact.selection}
-        self.note_action(action, topic=plan.dlq, count=plan.records, why=why, what=run, details=details)
+        with self.audited(action, topic=plan.dlq, count=plan.records, why=why, what=run, details=details):
+            self.write_facts(chunks)
+            self.write_facts([fact])
         return fact
 
     def replayer(
@@ -463,8 +508,8 @@ class Desk:
         if fact.status in ("done", "cancelled"):
             raise ConfigError(f"The run {run} is {fact.status}.")
         self._refuse_another_run(fact.topic)
-        self.write_facts([RunOrder(run=run, kind="resume", by=self.options.by, at_ms=self.now_ms())])
-        self.note_action("resume", topic=fact.topic, what=run)
+        with self.audited("resume", topic=fact.topic, what=run):
+            self.write_facts([RunOrder(run=run, kind="resume", by=self.options.by, at_ms=self.now_ms())])
         return fact
 
     def is_alive(self, run: str) -> bool:
@@ -478,10 +523,10 @@ class Desk:
         fact = self.index.run(run)
         if fact is None or fact.status in ("done", "cancelled"):
             raise ConfigError(f"There is no run {run} to {kind}.")
-        self.write_facts([RunOrder(run=run, kind=kind, by=self.options.by, at_ms=self.now_ms())])
-        self.note_action(kind, topic=fact.topic, what=run)
-        if kind == "cancel" and not is_alive(fact, self.now_ms()):
-            self.write_facts([fact.now("cancelled", self.now_ms(), sent=fact.sent, skipped=fact.skipped)])
+        with self.audited(kind, topic=fact.topic, what=run):
+            self.write_facts([RunOrder(run=run, kind=kind, by=self.options.by, at_ms=self.now_ms())])
+            if kind == "cancel" and not is_alive(fact, self.now_ms()):
+                self.write_facts([fact.now("cancelled", self.now_ms(), sent=fact.sent, skipped=fact.skipped)])
         self.refresh_facts()
 
     def start_edited(self, case: str, policy: ReplayPolicy, *, why: str = "") -> RunFact:
@@ -571,6 +616,10 @@ _RESTORABLE: Final = (CaseState.DISCARDED, CaseState.PERMANENTLY_FAILED, CaseSta
 def _some(cases: Sequence[str]) -> str:
     more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
     return ", ".join(cases[:3]) + more
+
+
+def _counts(done: Mapping[str, int]) -> str:
+    return ", ".join(f"{topic} {count:,}" for topic, count in done.items()) or "nothing"
 
 
 def _index_path(connection: Connection, options: DeskOptions) -> Path | None:

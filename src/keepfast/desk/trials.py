@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from keepfast.core.errors import KeepfastError
 from keepfast.core.records import Outgoing, RecordPlace
+from keepfast.desk.desk import Desk
 from keepfast.desk.masking import shape
 
 
@@ -71,4 +73,22 @@ class TrialReport:
 
 
 Trier = Callable[[RecordPlace, str], TrialReport]
-"""Tries the record of the letter at a place, for a person of that name. Blocks; raises KeepfastError."""
+"""Tries the record of the letter at a place, for a person of that name, and audits it. Blocks; raises KeepfastError,
+and TrialKilled if its process was killed, which has not audited it then.
+"""
+
+
+class TrialKilled(KeepfastError):
+    """The process in which a handler was tried was killed. It is not known whether the handler ran."""
+
+
+def try_handler(desk: Desk, trier: Trier, place: RecordPlace) -> TrialReport:
+    """Try the record of a letter for who acts at `desk`, which audits it if the process of the trial was killed. Raises
+    KeepfastError.
+    """
+    try:
+        return trier(place, desk.options.by)
+    except TrialKilled as error:
+        what = f"{place.partition}:{place.offset}"
+        desk.note_action("try", topic=place.topic, count=1, what=what, result=f"not known: {error}")
+        raise

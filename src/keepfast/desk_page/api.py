@@ -19,7 +19,7 @@ from keepfast.desk.case_filter import CaseFilter
 from keepfast.desk.cases import Case, CaseHistory, CasePage, Summary
 from keepfast.desk.causes import Cause
 from keepfast.desk.cluster import SILENT_CODES, TIMEOUT_S
-from keepfast.desk.trials import TrialReport
+from keepfast.desk.trials import TrialReport, try_handler
 from keepfast.desk_page.filters import MARKS, NAMES, VIEWS, filter_of
 from keepfast.desk_page.orders import read_order
 from keepfast.desk_page.payloads import HeaderView, Payload, headers_of, payload_of
@@ -94,6 +94,7 @@ class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     count: int
     discarded: bool = False
+    why: str = ""
 
 
 class PlanBody(FilterBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -362,7 +363,7 @@ class DeskApi:
         trier = self._backend.trier
         if trier is None:
             raise ApiRefused(HTTPStatus.NOT_FOUND, "The desk was started without an app.")
-        return trier(self._found(body.case).case.letter, user.name)
+        return try_handler(self._desk.acting_as(user.name, "api"), trier, self._found(body.case).case.letter)
 
     def _edit(self, _: Request, user: DeskUser, body: EditBody) -> StartedRun:
         self._desk.refresh()
@@ -376,7 +377,10 @@ class DeskApi:
 
     def _purge(self, _: Request, user: DeskUser, body: PurgeBody) -> ActionResult:
         acting = self._desk.acting_as(user.name, "api")
-        return ActionResult(changed=self._backend.storage.purge(acting, discarded=body.discarded, confirmed=body.count))
+        number = self._backend.storage.purge(
+            acting, discarded=body.discarded, confirmed=body.count, why=body.why[:1_000]
+        )
+        return ActionResult(changed=number)
 
     def _archive(self, _: Request, user: DeskUser, body: ArchiveBody) -> ActionResult:
         self._desk.refresh()

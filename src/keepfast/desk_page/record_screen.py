@@ -16,7 +16,7 @@ from keepfast.desk.facts import Mark
 from keepfast.desk.letters import StoredLetter
 from keepfast.desk.masking import frames, masked_text
 from keepfast.desk.plan import LaterRecords, later_of
-from keepfast.desk.trials import TrialReport
+from keepfast.desk.trials import TrialReport, try_handler
 from keepfast.desk_page.commands import message_path
 from keepfast.desk_page.payloads import MAX_SHOWN, frames_of, headers_of, payload_of
 from keepfast.desk_page.screens import DeskBackend, Screens, local, redirect
@@ -51,13 +51,13 @@ class RecordScreen:
         return self._render(request, user, history, stored, reveal=True)
 
     def attempt(self, request: Request, user: DeskUser, form: FormData) -> Response:
-        """Today's handler on this record. It audits itself."""
+        """Try today's handler on this record, which is audited."""
         history, trier = self._history(form), self._backend.trier
         if history is None or trier is None:
             return self._screens.problem(request, user, 404, GONE)
         report, problem = None, ""
         try:
-            report = trier(history.case.letter, user.name)
+            report = try_handler(self._desk.acting_as(user.name, "page"), trier, history.case.letter)
         except KeepfastError as error:
             problem = str(error)
         stored = self._desk.letter(history.case.letter)

@@ -515,7 +515,8 @@ class StorageScreen:
     def purge(self, request: Request, user: DeskUser, form: FormData) -> Response:  # noqa: ARG002 - as every action
         acting, confirmed = self._desk.acting_as(user.name, "page"), _number(form.get("count")) or 0
         try:
-            number = self._storage.purge(acting, discarded=bool(form.get("discarded")), confirmed=confirmed)
+            why = str(form.get("why", ""))[:1_000]
+            number = self._storage.purge(acting, discarded=bool(form.get("discarded")), confirmed=confirmed, why=why)
         except KeepfastError as error:
             return redirect("/storage", refused=str(error))
         return redirect("/storage", done="purged", n=number)

@@ -53,14 +53,14 @@ class Storage:
         letters = sum(high - low for low, high in spans.values())
         return StoredTopic(name, letters, counts[0], counts[1], self._desk.summary(CaseFilter(dlqs=frozenset({name}))))
 
-    def purge(self, acting: Desk, *, discarded: bool, confirmed: int) -> int:
+    def purge(self, acting: Desk, *, discarded: bool, confirmed: int, why: str = "") -> int:
         """Delete as many letters as the person confirmed, or fewer: never more. Returns how many."""
         states = CLOSED if discarded else PURGED
         acting.refresh()
         now = sum(self._desk.purgeable_letters(name, states) for name in acting.options.topics)
         if now > confirmed:
             raise ConfigError(f"It would be {now:,} letters now, not {confirmed:,}. Look again.")
-        return sum(acting.purge(states).values()) if now else 0
+        return sum(acting.purge(states, why=why).values()) if now else 0
 
     def archive(self, acting: Desk, cases: Collection[str], *, why: str) -> int:
         """Write those of these cases that wait to the archive of this desk, and mark them. Returns how many."""

@@ -140,6 +140,26 @@ class KafkaAdmin:
                 facts[name] = None
         return facts
 
+    def may_write(self, topic: str, timeout_s: float) -> bool:
+        """Return False if this user may not write to the topic. True if the brokers do not say: the embedded one, or
+        one that does not know a topic yet that was just made. Raises SourceError.
+        """
+        if self._has_controller is None:
+            self._cluster(timeout_s)
+        if not self._has_controller:
+            return True
+        [future] = self._client.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=timeout_s
+        ).values()
+        try:
+            operations = _wait(future, timeout_s).authorized_operations
+        except CLIENT_ERRORS as error:
+            inner = error_in(error)
+            if inner is not None and (inner.name() in _UNSUPPORTED or fault_of(inner) is Fault.MISSING):
+                return True
+            raise source_error(f"describe topic {topic}", error) from error
+        return operations is None or any(one.name == "WRITE" for one in operations)
+
     def ask(self, topics: Sequence[str], answer: Callable[[Mapping[str, str | None]], None]) -> None:
         """Implements `core.ports.TopicIds`; any thread. `answer` is called on the client's own thread."""
 
