@@ -94,6 +94,23 @@ def test_a_start_with_a_leader_epoch_that_the_log_does_not_have_is_out_of_range(
     assert member.offsets(other) == list(range(10))
 
 
+@PROTOCOLS
+def test_a_position_that_cannot_be_verified_while_a_commit_is_unanswered_is_verified_after_it(
+    kafka: KafkaBroker, topic: Topic, join: Join, protocol: dict[str, str]
+) -> None:
+    """The client starts no partition while it awaits the answer to a commit, and refuses to seek in it until then."""
+    name = topic()
+    place = TopicPartition(name, 0)
+    produce(kafka, name, 20)
+    member = join(name, new_group(), **protocol)
+    drive([member], lambda: len(member.records) == 20)
+    member.source.commit([Position(place, 20)])
+    member.source.reset(Position(place, 5, leader_epoch=7))
+    drive([member], lambda: member.errors)
+    assert [(error.fault, at) for error, at in member.errors] == [(Fault.OUT_OF_RANGE, place)]
+    assert len(member.records) == 20, "nothing was handed out of a log that is another one"
+
+
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_a_reset_of_a_paused_partition_stays_paused_until_resumed(
     kafka: KafkaBroker, topic: Topic, join: Join, assignor: str

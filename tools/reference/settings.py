@@ -120,7 +120,7 @@ def refused_properties() -> str:
     return (
         "## Properties of the client\n\nAny other property of librdkafka goes into `[kafka.librdkafka]` by its own name"
         ' (`"socket.keepalive.enable" = true`), or into\na variable `KEEPFAST_KAFKA_LIBRDKAFKA_<NAME>`.'
-        " `socket.timeout.ms` is 10 s: a request or a\nreply that needs longer, as on a link below 15 Mbit/s, needs"
+        " `socket.timeout.ms` is 10 s: a request or a\nreply that needs longer, as on a link below 4 Mbit/s, needs"
         " more. These are refused:\n\n" + table(("property", "why"), [*own, *forbidden])
     )
 

@@ -83,8 +83,9 @@ Its own default is a minute.
 def source_properties(connection: Connection, consuming: Consuming) -> Properties:
     """For `KafkaSource`."""
     queue_kib = max(1, consuming.client_queue_bytes // 1024)
-    # One answer must leave room for others in the queue; the broker always sends at least one batch, however large.
-    fetch_bytes = max(_MIB, min(50 * _MIB, consuming.client_queue_bytes // 4))
+    # One answer must leave room for others in the queue, and pass a slow link within the timeout of the socket: in 10 s
+    # at 4 Mbit/s. The broker always sends at least one batch, however large.
+    fetch_bytes = max(_MIB, min(4 * _MIB, consuming.client_queue_bytes // 4))
     defaults: Properties = {
         # The default of 1000 lets the fetcher sleep a second whenever the queue was full.
         "fetch.queue.backoff.ms": 2,

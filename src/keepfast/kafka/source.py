@@ -37,7 +37,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import confluent_kafka
@@ -276,6 +276,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._incremental = is_incremental(properties)
         self._client: Consumer | None = None
         self._started: dict[TopicPartition, Position] = {}
+        self._unverified: dict[TopicPartition, Position] = {}  # starts that the client has not compared with the log
         self._paused: set[TopicPartition] = set()
         self._stopped: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}  # reached in the last call, whose records the caller has by now
@@ -369,6 +370,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
             ends, self._ends = self._ends, {}
             for place, offset in ends.items():
                 self._notify(self._listener.on_end, place, offset, self._epoch_at(place, offset))
+        if self._unverified:
+            self._verify_again()
         if self._fatal is not None and time.monotonic() >= self._fatal[1]:
             self._answer_commit(self._fatal[0])
         answered = self._unsent is not None
@@ -490,10 +493,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         """Begin fetching these partitions at these offsets (inside on_assigned)."""
         self._started.update({position.place: position for position in positions})
         self._assign(positions, "start")
-        for position in positions:
-            if position.leader_epoch is not None and position.offset > 0:
-                with translated(f"verify the position of {position.place}"):
-                    self._open.seek(client_position(position))
+        self._verify(positions)
 
     def reset(self, position: Position) -> None:
         """Drop the fetched records of a started partition and continue at another offset; a pause is kept."""
@@ -507,6 +507,27 @@ class KafkaSource(ListeningSource, OffsetQueries):
             with translated(f"reset {place}"):
                 self._open.incremental_unassign([ClientPlace(*place)])
         self._assign([position], "reset")  # a pause is kept
+        self._verify([position])
+
+    def _verify(self, positions: Iterable[Position]) -> None:
+        """Have the client compare these starts with the log, by their leader epochs. One that it cannot seek yet is
+        tried again before the next call: it starts no partition while it awaits the answer to a commit.
+        """
+        for position in positions:
+            self._unverified.pop(position.place, None)
+            if position.leader_epoch is not None and position.offset > 0:
+                try:
+                    self._open.seek(client_position(position))
+                except CLIENT_ERRORS:
+                    self._unverified[position.place] = position
+
+    def _verify_again(self) -> None:
+        """Verify what could not be verified before, unless records of it were handed out: a seek would repeat them."""
+        with contextlib.suppress(*CLIENT_ERRORS):
+            handed_out = self._open.position([ClientPlace(*place) for place in self._unverified])
+            for place in [TopicPartition(one.topic, one.partition) for one in handed_out if one.offset >= 0]:
+                del self._unverified[place]
+        self._verify(list(self._unverified.values()))
 
     def refetch(self, position: Position) -> None:
         """See `core.ports.Source`. A pause that this source has not asked for ends."""
@@ -563,6 +584,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             [found] = self._open.position([ClientPlace(*place)])
             if found.offset >= 0:  # else no record was handed out yet, and it begins at its start
                 self._open.seek(found)
+                self._started[place] = Position(place, found.offset)  # after a seek, the client does not know it
 
     def _release(self, places: Sequence[TopicPartition]) -> None:
         self._forget(places)
@@ -577,6 +599,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
     def _forget(self, places: Sequence[TopicPartition]) -> None:
         for place in places:
             self._started.pop(place, None)
+            self._unverified.pop(place, None)
             self._ends.pop(place, None)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
@@ -659,6 +682,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
         self._end(client)
         self._client = None
         self._started.clear()
+        self._unverified.clear()
         self._paused.clear()
         self._renew_at = None
         self._drop_unanswered()
