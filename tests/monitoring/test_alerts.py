@@ -108,6 +108,12 @@ class Story:
     """Instead of those of WELL; None: there is no such series."""
     fires: set[str] = field(default_factory=set)
     at: str = "30m"
+    before: Mapping[str, set[str]] = field(default_factory=dict)
+    """What fires at other times."""
+
+
+def every_minute(first: int, last: int, *alerts: str) -> dict[str, set[str]]:
+    return {f"{minute}m": set(alerts) for minute in range(first, last + 1)}
 
 
 STORIES = {
@@ -145,6 +151,40 @@ STORIES = {
     "a lag of 101 for two minutes": Story({LAG: "0x28 101x2"}),
     "a lag of 1001, financial": Story({LAG: "1001x60"}, {LAGS_BADLY}),
     "one partition of two lags": Story({OTHER_LAG: "10001x60"}, {LAGS_BADLY, PARTITION_LAG}),
+    "letters become many and few again": Story(
+        {UNRESOLVED: "3x19 20x9 3x9 0x60"},
+        at="50m",
+        before={
+            **every_minute(1, 19, LETTER),
+            **every_minute(20, 29, MANY_LETTERS),
+            **every_minute(30, 39, LETTER),
+            **every_minute(40, 49),
+        },
+    ),
+    "letters are resolved while another process begins to count": Story(
+        {UNRESOLVED: "20x19 stale", f"keepfast_dlq_unresolved{{{OWN},{NEXT}}}": "_x20 0x60"},
+        before={**every_minute(1, 19, MANY_LETTERS), **every_minute(20, 29)},
+    ),
+    "the process with many new letters ends": Story(
+        {DEAD_LETTERED: "_x20 11x3 _x60"}, {MANY_LETTERS}, at="27m", before={"19m": set(), "35m": set()}
+    ),
+    "a lag becomes large and small again": Story(
+        {LAG: "200x19 2000x8 200x10 0x60"},
+        at="50m",
+        before={
+            **every_minute(6, 24, LAGS),
+            **every_minute(26, 28, LAGS_BADLY),
+            **every_minute(29, 39, LAGS),
+            **every_minute(40, 49),
+        },
+    ),
+    "a lag is large, with a pause of a minute": Story({LAG: "2000x26 500 2000x60"}, {LAGS}),
+    "a process starts with a large lag": Story(
+        {LAG: "_x20 2000x60"}, {LAGS_BADLY}, before={**every_minute(20, 24), **every_minute(26, 29, LAGS_BADLY)}
+    ),
+    "a process that lags restarts": Story(
+        {LAG: "2000x20 _x2 2000x60"}, {LAGS_BADLY}, before=every_minute(6, 29, LAGS_BADLY)
+    ),
     "a record is 15 minutes old": Story({OLDEST: "900x60"}),
     "a record is older": Story({OLDEST: "0+60x60"}, {OLD}),
     "stuck": Story({STUCK: "0x9 1x60"}, {STUCK_ALERT}),
@@ -223,12 +263,13 @@ def unit_test(story: Story, name: str) -> dict[str, Any]:
         "promql_expr_test": [
             {
                 "expr": 'count by (alertname, severity) (ALERTS{alertstate="firing"})',
-                "eval_time": story.at,
+                "eval_time": at,
                 "exp_samples": [
                     {"labels": f'{{alertname="{alert.split()[0]}",severity="{alert.split()[1]}"}}', "value": 1}
-                    for alert in sorted(story.fires)
+                    for alert in sorted(fires)
                 ],
             }
+            for at, fires in {**story.before, story.at: story.fires}.items()
         ],
     }
 

@@ -36,7 +36,11 @@ def every(**consumers: Any) -> list[Alert]:
 
 
 def limits(alerts: list[Alert], name: str) -> dict[str, str]:
-    own = {alert.severity: alert.expr.partition(") unless on ")[0] for alert in alerts if alert.name == name}
+    own = {
+        alert.severity: alert.expr.partition(" <= ")[0].partition(" and on ")[0]
+        for alert in alerts
+        if alert.name == name
+    }
     return {severity: expr.rpartition("> ")[2] for severity, expr in own.items()}
 
 
@@ -147,11 +151,11 @@ def test_all_queries_are_about_metrics_of_the_catalogue() -> None:
     known |= {"ALERTS"}  # a series of Prometheus itself
     known |= {f"{name}_{end}" for name in known for end in ("total", "bucket", "count", "sum")}
     functions = "sum|max|rate|increase|round|absent|histogram_quantile|max_over_time|last_over_time|by|on|and|or|unless"
-    functions += "|count|scalar|vector|avg|avg_over_time"
+    functions += "|count|scalar|vector|avg|avg_over_time|min_over_time|count_over_time"
     queries = [one.expr for one in every()] + [query for _, query in queries_of(dashboard_of(settings_of()))]
     for query in queries:
         plain = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"|(?:by|on) \([^)]*\)', " ", query)
-        words = set(re.findall(r"[a-zA-Z_]\w*", plain)) - set(functions.split("|")) - {"offset", "m", "h"}
+        words = set(re.findall(r"[a-zA-Z_]\w*", plain)) - set(functions.split("|")) - {"offset", "m", "h", "s"}
         assert words <= known, query
 
 

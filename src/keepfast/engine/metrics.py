@@ -47,7 +47,15 @@ def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[Metri
         own = _Of(loop.plan.group, topic, parts)
         found += _topic(own, loop.counts[topic], thread.tallies, _sources(loop, topic))
         found += _aliases(own, loop.counts[topic], loop.plan.dead_letter_topics.get(topic, ""))
-    return [*found, *_totals(loop), *_standing(thread.state, now - loop.status.turned_at, set(topics))]
+    found += [*_totals(loop), *_standing(thread.state, now - loop.status.turned_at, set(topics))]
+    return [*found, MetricFamily.of(cat.ENDED, [Sample((loop.plan.group,), int(_has_failed(thread)))])]
+
+
+def _has_failed(thread: LoopThread) -> bool:
+    """Return True if the consumer has ended without being stopped. A stopped one may wait for others to drain."""
+    if thread.ending is not None:
+        return thread.ending.kind != "stopped"
+    return thread.state.phase in ("ended", "halted")
 
 
 def _sources(loop: Loop, topic: str) -> list[str]:
@@ -168,7 +176,6 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
         (cat.REFUSED, state.letters_refused.records + state.moves_refused.records),
         (cat.PAUSED, sum(bool(one.pauses) for one in state.partitions)),
         (cat.PAUSE_AGE, state.paused_s),
-        (cat.ENDED, int(state.phase in ("ended", "halted"))),
         (cat.STUCK, sum(one.stuck for one in state.partitions)),
         (cat.NOT_FETCHED, sum(one.not_fetched_s >= REFETCH_S for one in state.partitions)),
         (cat.BREAKER_OPEN, int(state.guards.breaker in ("open", "half-open"))),

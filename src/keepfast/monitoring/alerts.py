@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from keepfast.core.errors import ConfigError
-from keepfast.monitoring.promql import TopicSeries, quoted, series
+from keepfast.monitoring.promql import TopicSeries, series
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry import catalogue as cat
 
 Severity = Literal["warning", "critical"]
 SEVERITIES: Final[tuple[Severity, Severity]] = ("critical", "warning")
-"""The critical alert of a pair comes first: rules are evaluated in this order, and the warning looks whether it fires.
-"""
 
 MAX_TURN_S: Final = 60
 """A loop whose iteration takes longer is stuck, and so are the gauges that it records."""
@@ -35,9 +33,12 @@ FORGOTTEN_S: Final = 600
 """A pause by an operator that lasts longer may have been forgotten."""
 REPLACED_CLIENTS: Final = 2
 """More clients than this within ten minutes that failed are no accident."""
-RESTART_S: Final = 300.0
+RESTART: Final = "5m"
 """Unresolved letters are not counted while the process that counts them restarts: sessions, rebalance and first count.
 """
+MAX_STEP_S: Final = 60.0
+STEPS: Final = 5
+"""A period is looked at in so many steps at least, and once in MAX_STEP_S."""
 NEARLY: Final = 0.9
 """The process ends at the deadline of a shutdown; the last scrape before it shows a shorter duration."""
 
@@ -55,8 +56,6 @@ class Alert:
     section: str
     runbook_url: str
     labels: tuple[tuple[str, str], ...] = ()
-    keep_firing_for_s: float = 0.0
-    """How long it still fires when the condition is over."""
 
     @property
     def link(self) -> str:
@@ -194,15 +193,19 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
         description="Partition {{ $labels.partition }} lags by {{ $value | humanize }} records.",
         section="lag-grows-though-it-works",
     )
-    for severity, limit in zip(SEVERITIES, policy.lag[::-1], strict=True):
+    # One period for both: with `for`, the warning would wait anew when the lag falls below the critical limit.
+    lag, began = _lowest(f"max by (group, topic) ({of.of(cat.BEHIND)})", policy.for_s)
+    for severity, limit, below in _pair(*policy.lag):
         yield _alert(
             of,
             "KeepfastLag",
-            _unless_critical("KeepfastLag", severity, f"max by (group, topic) ({of.of(cat.BEHIND)}) > {limit}"),
+            f"{lag} > {limit}{below}{began}",
             severity,
             summary=f"{topic} ({policy.kind or 'other'}) lags by more than {limit:,} records",
-            description="Its worst partition lags by {{ $value | humanize }} records; `keepfast lag` shows all.",
+            description="Its worst partition lags by at least {{ $value | humanize }} records; `keepfast lag` shows"
+            " all.",
             section="lag-grows-though-it-works",
+            for_s=0,
         )
     if policy.lag_s is not None:
         yield _alert(
@@ -215,37 +218,46 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
             section="lag-grows-though-it-works",
         )
     letters = of.of(cat.DLQ_MESSAGES, dead_letter_topic=of.dead_letter_topic)
-    unresolved = f"max by (group, topic) ({of.of(cat.UNRESOLVED)})"
-    for severity, limit in zip(SEVERITIES, (policy.letters_critical, policy.letters_warning), strict=True):
-        # Where unresolved ones are not counted (no right to read the letters), new ones are.
-        new = f"(round(sum by (group, topic) ({_new(letters)})) unless {unresolved}) > {limit}"
+    counted = of.of(cat.UNRESOLVED)
+    unresolved = f"(max by (group, topic) ({counted}) or max by (group, topic) (last_over_time({counted}[{RESTART}])))"
+    # Where unresolved ones are not counted (no right to read the letters), new ones are.
+    new = f"round(sum by (group, topic) ({_new(letters)}))"
+    for severity, limit, below in _pair(policy.letters_warning, policy.letters_critical):
         yield _alert(
             of,
             "KeepfastDeadLetters",
-            _unless_critical("KeepfastDeadLetters", severity, f"{unresolved} > {limit} or {new}"),
+            f"({unresolved} or {new}) > {limit}{below}",
             severity,
             summary=f"More than {limit:,} dead letters of {topic} are unresolved",
             description="{{ $value | humanize }} records; `keepfast dlq causes "
             f"{of.dead_letter_topic}` shows the causes. It clears when they are replayed with success or discarded.",
             section="dead-letters-pile-up",
             for_s=0,
-            keep_firing_for_s=RESTART_S,
         )
 
 
-def _unless_critical(name: str, severity: Severity, expr: str) -> str:
-    """The condition of one alert of a pair: the warning is left out where the critical one fires."""
-    if severity == "critical":
-        return expr
-    firing = f'ALERTS{{alertname={quoted(name)},severity="critical",alertstate="firing"}}'
-    return f"({expr}) unless on (group, topic) {firing}"
+def _pair(warning: int, critical: int) -> Iterator[tuple[Severity, int, str]]:
+    """Severity, limit and the end of the condition of two alerts on one value, of which at most one fires."""
+    for severity, limit in zip(SEVERITIES, (critical, warning), strict=True):
+        yield severity, limit, "" if severity == "critical" else f" <= {critical}"
+
+
+def _lowest(value: str, period_s: float) -> tuple[str, str]:
+    """The lowest value of the period, and a condition: the value existed before the period, so that a process that has
+    just started is given that time.
+    """
+    if period_s < 1:
+        return value, ""
+    period, step = _seconds(period_s), _seconds(min(MAX_STEP_S, period_s / STEPS))
+    before = f"count_over_time({value}[{period}:{step}] offset {period})"
+    return f"min_over_time({value}[{period}:{step}])", f" and on (group, topic) {before}"
 
 
 def _new(counted: str, over: str = "10m") -> str:
     """How much was counted lately. What was counted before the first scrape of a process is no increase of its series:
-    of a younger series, take the value.
+    of a younger series, take the value, also when its process has ended.
     """
-    return f"({counted} unless {counted} offset {over}) or increase({counted}[{over}])"
+    return f"(max_over_time({counted}[{over}]) unless {counted} offset {over}) or increase({counted}[{over}])"
 
 
 def _group(app: str, consumer: ConsumerSettings) -> Iterator[Alert]:
@@ -405,7 +417,6 @@ def _alert(
     description: str,
     section: str,
     for_s: float | None = None,
-    keep_firing_for_s: float = 0.0,
 ) -> Alert:
     policy = of.consumer.alerts
     return Alert(
@@ -418,7 +429,6 @@ def _alert(
         section=section,
         runbook_url=policy.runbook_url,
         labels=(("consumer", of.consumer.name), ("kind", policy.kind or "other")),
-        keep_firing_for_s=keep_firing_for_s,
     )
 
 
@@ -446,8 +456,6 @@ def _lines(groups: Mapping[str, Sequence[Alert]], target: str) -> Iterator[str]:
             yield f"        expr: {_text(alert.expr)}"
             if alert.for_s:
                 yield f"        for: {_seconds(alert.for_s)}"
-            if alert.keep_firing_for_s:
-                yield f"        keep_firing_for: {_seconds(alert.keep_firing_for_s)}"
             yield "        labels:"
             for label, value in (("severity", alert.severity), *alert.labels):
                 yield f"          {label}: {_text(_literal(value))}"

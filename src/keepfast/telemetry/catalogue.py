@@ -222,7 +222,8 @@ PAUSE_AGE = Metric(
 ENDED = Metric(
     name="keepfast.consumer.ended",
     kind="gauge",
-    help="1 while the process runs and the consumer does not: its client failed, it was fenced, or it was halted.",
+    help="1 while the process runs and the consumer has ended without being stopped: its client failed, it was fenced,"
+    " or it was halted.",
     labels=_GROUP,
 )
 CLIENTS_REPLACED = Metric(
