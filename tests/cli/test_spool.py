@@ -54,6 +54,18 @@ def test_letters_are_listed_and_shown_without_their_payload(project: Path) -> No
     assert (len(plain.stdout.splitlines()), "3 letters" in plain.stderr) == (2, True), plain.stderr
 
 
+def test_no_value_of_a_record_is_shown_in_a_message(project: Path) -> None:
+    store = FileStore(str(project / "spool" / "shop"), max_bytes=10_000_000)
+    store.open()
+    said, value = "no customer ADA LOVELACE at host db", b'{"customer": "Ada Lovelace"}'
+    store.add([spooled(outgoing(1, value=value, error_message=said), at_ms=1_700_000_000_000)])
+    store.close()
+    [listed] = keepfast("spool", "list", "--app", "app:app", "--json", cwd=project).stdout.splitlines()
+    shown = keepfast("spool", "show", json.loads(listed)["ref"], "--app", "app:app", cwd=project).stdout
+    for letter in (json.loads(listed), json.loads(shown)):
+        assert letter["error_message"] == "no customer * at host db"
+
+
 def test_draining_sends_each_once_in_order_and_empties_the_spool(
     kafka: TopicAdmin, topic: TopicFactory, project: Path
 ) -> None:

@@ -22,6 +22,7 @@ from keepfast.deadletters.spool.places import reader_at, scheme_of, store_at
 from keepfast.deadletters.spool.query import SpoolQuery, find
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head, Reader, Store
+from keepfast.desk.masking import masked_text
 from keepfast.engine.clock import RealClock
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
@@ -111,7 +112,7 @@ def list_command(limit: int, *, as_json: bool, **options: Any) -> None:
 @click.argument("ref")
 @connection_options
 def show_command(ref: str, **options: Any) -> None:
-    """Show one letter as JSON, without its payload."""
+    """Show one letter as JSON, without its payload; values of the record in its message are masked."""
     with report_errors(debug=options["debug"]), exit_on_interrupt(), _reader(options) as (store, where):
         head = next(iter(store.heads(1, lambda one: one.ref == ref)), None)
         if head is None:
@@ -255,7 +256,7 @@ def _letter_fields(spooled: SpooledLetter) -> dict[str, object]:
         "failed_at": None if letter.failed_at_ms is None else iso(letter.failed_at_ms),
         "error_type": clean_text(letter.error_type),
         "error_code": clean_text(letter.error_code),
-        "error_message": clean_text(letter.error_message),
+        "error_message": clean_text(masked_text(letter.error_message, letter)),
         "retry_count": letter.retry_count,
         "original_topic": letter.topic,
         "original_partition": letter.partition,

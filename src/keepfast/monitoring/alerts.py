@@ -193,7 +193,7 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
         description="Partition {{ $labels.partition }} lags by {{ $value | humanize }} records.",
         section="lag-grows-though-it-works",
     )
-    # One period for both: with `for`, the warning would wait anew when the lag falls below the critical limit.
+    # One period for both: with `for`, the warning would begin to wait when the lag falls below the critical limit.
     lag, began = _lowest(f"max by (group, topic) ({of.of(cat.BEHIND)})", policy.for_s)
     for severity, limit, below in _pair(*policy.lag):
         yield _alert(
