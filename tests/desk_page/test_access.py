@@ -224,8 +224,16 @@ def test_guessing_tokens_is_slowed_down_and_never_the_right_one(tmp_path: Path) 
         (("127.0.0.1", "6.6.0.0/16"), "1.1.1.1, 6.6.6.6", "1.1.1.1"),
         (("127.0.0.1", "6.6.0.0/16"), "6.6.6.6", "6.6.6.6"),
         (("127.0.0.1",), "", "127.0.0.1"),
-        (("127.0.0.1",), "<nonsense>", "<nonsense>"),
-        (("127.0.0.0/8",), "::ffff:127.0.0.9", "::ffff:127.0.0.9"),
+        (("127.0.0.1",), "<nonsense>", "127.0.0.1"),
+        (("127.0.0.0/8",), "::ffff:127.0.0.9", "127.0.0.9"),
+        (("127.0.0.1",), "203.0.113.5:4711", "203.0.113.5"),
+        (("127.0.0.1", "6.6.0.0/16"), "1.1.1.1:80, 6.6.6.6:4711", "1.1.1.1"),
+        (("127.0.0.1",), "[2001:db8::7]:4711", "2001:db8::7"),
+        (("127.0.0.1",), '"[2001:db8::7]"', "2001:db8::7"),
+        (("127.0.0.1",), "2001:db8::7", "2001:db8::7"),
+        (("127.0.0.1",), "fe80::7%eth0", "fe80::7"),
+        (("127.0.0.1", "6.6.0.0/16"), "1.1.1.1, unknown, 6.6.6.6", "6.6.6.6"),
+        (("127.0.0.1",), "1.1.1.1, unknown", "127.0.0.1"),
         (("10.0.0.0/8",), "6.6.6.6", "127.0.0.1"),
     ],
 )
@@ -241,6 +249,23 @@ def test_behind_a_named_proxy_each_stranger_has_limits_of_his_own(tmp_path: Path
     bench.client = TestClient(bench.client.app, base_url=BASE, client=("127.0.0.1", 1))
     assert [guess(bench, x_forwarded_for="6.6.6.6") for _ in range(2)] == [401, 429]
     assert guess(bench, x_forwarded_for="7.7.7.7") == 401
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("203.0.113.5:4711", "203.0.113.5:4712"),
+        ("2001:db8:1:2::7", "2001:db8:1:2:aaaa:bbbb:cccc:dddd"),
+        ("6.6.6.6", "::ffff:6.6.6.6"),
+    ],
+)
+def test_a_stranger_gets_no_new_limit_by_another_port_or_address_of_his_network(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    bench = Bench(tmp_path, proxies=(ip_network("127.0.0.1"),), logins=RequestRate(burst=1, per_minute=6))
+    bench.client = TestClient(bench.client.app, base_url=BASE, client=("127.0.0.1", 1))
+    assert [guess(bench, x_forwarded_for=one) for one in (first, second)] == [401, 429]
+    assert guess(bench, x_forwarded_for="2001:db8:1:3::7") == 401
 
 
 def test_strangers_never_use_up_the_reads_of_users(tmp_path: Path) -> None:

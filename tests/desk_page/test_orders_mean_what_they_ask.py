@@ -113,5 +113,27 @@ def test_the_form_orders_what_its_confirmation_names(served: ServedDesk, process
         }
         posted = page.post("/consumers", data={**fields, "why": "INC-2041"})
         assert "done=ordered" in posted.headers["location"]
-        who = {"by": "admin-person", "why": "INC-2041", "via": "page"}
+        who: dict[str, Any] = {"by": "admin-person", "why": "INC-2041", "via": "page"}
+        if given["verb"] == "dead-letter":
+            who["unless_running"] = True
         assert process.orders.pop() == (f"/api/consumers/{CONSUMER}/{given['verb']}", {**body, **who})
+
+
+def test_the_api_needs_a_reason_as_the_page_does_and_says_that_a_running_record_is_meant(
+    served: ServedDesk, process: Process
+) -> None:
+    record = {"topic": "orders", "partition": 1, "offset": 5}
+    where = {"process": process.server.url, "consumer": CONSUMER}
+    with served.api() as api:
+        for verb, more in (("pause", {}), ("release", {"hold": "storm"}), ("dead-letter", record)):
+            for why in ("", "  "):
+                answer = api.post("/control", json={**where, "verb": verb, **more, "why": why})
+                assert (answer.status_code, process.orders) == (400, []), verb
+                assert "needs a reason" in answer.text
+        assert api.post("/control", json={**where, "verb": "resume"}).status_code == 200
+        process.orders.clear()
+        order = {**where, "verb": "dead-letter", **record, "why": "INC-2041"}
+        assert api.post("/control", json=order).status_code == 200
+        assert api.post("/control", json={**order, "running": True}).status_code == 200
+        assert [body["unless_running"] for _, body in process.orders] == [True, False]
+        assert api.post("/control", json={**where, "verb": "resume", "running": True}).status_code == 400

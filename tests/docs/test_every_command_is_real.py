@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -75,6 +76,36 @@ def _parsed(command: click.Command, name: str, words: list[str]) -> None:
             found = command.get_command(context, words[0])
             assert found is not None, f"{name} has no command {words[0]}"
             _parsed(found, f"{name} {words[0]}", words[1:])
+
+
+def test_commands_in_help_texts_exist() -> None:
+    """In backticks, and in examples."""
+    missing = {
+        f"{name}: keepfast {shown}"
+        for name, command in _each(main, "keepfast")
+        for text in (command.help or "", *(one.help or "" for one in command.params if isinstance(one, click.Option)))
+        for shown in re.findall(r"(?:`|^ *)keepfast +([a-z][^`\n]*)", text, re.MULTILINE)
+        if not _exists(main, shown.split())
+    }
+    assert missing == set()
+
+
+def _each(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for word in command.list_commands(context):
+            found = command.get_command(context, word)
+            assert found is not None
+            yield from _each(found, f"{name} {word}")
+
+
+def _exists(command: click.Command, words: list[str]) -> bool:
+    """Whether the words up to the first option name a command."""
+    if not isinstance(command, click.Group) or not words or words[0].startswith("-"):
+        return True
+    found = command.get_command(click.Context(command), words[0])
+    return found is not None and _exists(found, words[1:])
 
 
 def _compared(command: Command) -> None:

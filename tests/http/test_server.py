@@ -73,6 +73,7 @@ def test_an_app_that_waits_for_its_brokers_answers_already(server: Server) -> No
             for name in (
                 *("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"),
                 *("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-envoy-external-address"),
+                *("l5d-client-id", "l5d-dst-canonical"),
             )
         ),
         ("nonsense", HERE, 403),
@@ -203,6 +204,17 @@ def test_an_address_that_cannot_be_read_is_refused_with_a_sentence(server: Serve
     answer = exchanged(server, b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
     assert answer.startswith(b"HTTP/1.0 400 ")
     assert b"The address of the request is invalid." in answer
+
+
+@pytest.mark.parametrize(("version", "status"), [(b"1.0", b"403"), (b"1.1", b"200")])
+def test_a_request_as_nginx_sends_it_does_not_come_from_this_host(
+    server: Server, version: bytes, status: bytes
+) -> None:
+    place = urlsplit(server.url)
+    for path, expected in ((b"/api/state", status), (b"/health/live", b"200")):
+        with socket.create_connection((place.hostname, place.port), timeout=DEADLINE_S) as one:
+            one.sendall(b"GET %s HTTP/%s\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n" % (path, version))
+            assert one.makefile("rb").readline().split()[1] == expected
 
 
 def test_a_body_that_is_not_read_changes_nothing() -> None:

@@ -63,9 +63,14 @@ def test_an_operator_dead_letters_a_waiting_and_a_hanging_record(kafka: TopicAdm
         assert detail["state"]["partitions"][0]["held_by"] == "ada"
         call(running, "consumers/work/resume", by="ada")
 
-        for lane in (waiting, running_lane):
+        def dead_letter(lane: Any, **more: Any) -> tuple[int, Any]:
             where = {"topic": name, "partition": lane["partition"], "offset": lane["offset"]}
-            status, done = call(running, "consumers/work/dead-letter", **where, by="ada")
+            return call(running, "consumers/work/dead-letter", **where, **more, by="ada")
+
+        status, refused = dead_letter(running_lane, unless_running=True)
+        assert (status, "Look again" in refused["error"]) == (409, True), "it is not stuck"
+        for lane, more in ((waiting, {"unless_running": True}), (running_lane, {})):
+            status, done = dead_letter(lane, **more)
             assert status == 200, done
         wait_until(lambda: {b"behind a", b"behind b"} <= set(seen), "what was behind them continues")
         _, gone = call(running, "consumers/work/dead-letter", topic=name, partition=0, offset=99)

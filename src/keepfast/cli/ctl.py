@@ -309,7 +309,8 @@ def dead_letter(
     """Dead-letter one record that CONSUMER has in flight: its handler runs, or it waits for its next attempt.
 
     A handler that runs is abandoned as by a timeout: what it has done stays, and a plain `def` runs on until it
-    returns. Records behind it continue. `keepfast ctl status CONSUMER` shows what is in flight.
+    returns. Records behind it continue. `keepfast ctl state CONSUMER` shows what is in flight. The desk's page only
+    takes a record that waits, or whose handler is stuck; this command takes any.
 
     \b
     Example:

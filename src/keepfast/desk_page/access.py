@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -32,7 +32,8 @@ COOKIE: Final = "keepfast_desk"
 API: Final = "/api/"
 UNLIMITED: Final = ("/static/", "/login")
 """Paths that do not count as reads: files that a browser caches, and logins, which have a limit of their own."""
-MAX_ADDRESS: Final = 60
+CLIENT_BITS_6: Final = 64
+"""Of an IPv6 address: a client has a whole network of this size, and may change its address at will."""
 SESSION_S: Final = 12 * 3600.0
 MAX_SESSIONS: Final = 1_000
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024
@@ -40,6 +41,11 @@ MAX_BODY_BYTES: Final = 2 * 1024 * 1024
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]{1,253})|\[(?P<address>[0-9A-Fa-f:.]{2,45})\])(?::\d{1,5})?", re.ASCII)
+_HOP = re.compile(
+    r'"?(?:\[(?P<bracketed>[0-9A-Fa-f:.]{2,45})(?:%\w{1,16})?\](?::\d{1,5})?'
+    r'|(?P<plain>[0-9.]{7,15}(?=:\d{1,5}"?$)|[0-9A-Fa-f:.]{2,45})(?:%\w{1,16}|:\d{1,5})?)"?',
+    re.ASCII,
+)
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -183,7 +189,7 @@ class Access:
         try:
             key = f"user {self.identify(request, count=False).name}"
         except Denied:
-            key = f"address {client_address(request, self.policy.proxies)}"
+            key = f"address {client_network(request, self.policy.proxies)}"
         _limit(self._reads, key)
 
     # -- who
@@ -210,7 +216,7 @@ class Access:
         identity = self.tokens.identity(token)
         if identity is None:
             if count:
-                _limit(self._logins, client_address(request, self.policy.proxies))
+                _limit(self._logins, client_network(request, self.policy.proxies))
             raise Denied(HTTPStatus.UNAUTHORIZED, "The token is not valid.")
         return identity
 
@@ -269,23 +275,35 @@ def _lowest(right: Right) -> str:
     return next(role for role, rights in RIGHTS.items() if right in rights)
 
 
+def client_network(request: Request, proxies: Sequence[Network]) -> str:
+    """The network that limits are for: the address of an IPv4 client, the /64 of an IPv6 client."""
+    text = client_address(request, proxies)
+    address = _address(text)
+    return str(ip_network((address, CLIENT_BITS_6), strict=False)) if isinstance(address, IPv6Address) else text
+
+
 def client_address(request: Request, proxies: Sequence[Network]) -> str:
-    """The address of the client. Where the peer is a named proxy: the last one in X-Forwarded-For that is none."""
-    address = request.client.host if request.client else ""
-    for hop in reversed(",".join(request.headers.getlist("x-forwarded-for")).split(",")):
-        if not _is_within(address, proxies) or not hop.strip():
+    """The address of the client. Where the peer is a named proxy: the last one in X-Forwarded-For that is none. A hop
+    that is not an address ends the search: who wrote the hops before it is unknown.
+    """
+    peer = request.client.host if request.client else ""
+    address = _address(peer)
+    for text in reversed(",".join(request.headers.getlist("x-forwarded-for")).split(",")):
+        hop = _address(text)
+        if hop is None or address is None or not any(address in network for network in proxies):
             break
-        address = hop.strip()[:MAX_ADDRESS]
-    return address
+        address = hop
+    return peer if address is None else str(address)
 
 
-def _is_within(address: str, networks: Sequence[Network]) -> bool:
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """The address in a hop, also with a port, in brackets or with a zone; None if it is none."""
+    found = _HOP.fullmatch(text.strip())
     try:
-        known = ip_address(address.partition("%")[0])
+        address = ip_address(found["bracketed"] or found["plain"]) if found else None
     except ValueError:
-        return False
-    known = getattr(known, "ipv4_mapped", None) or known
-    return any(known in network for network in networks)
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def host_name(host: str) -> str:

@@ -21,7 +21,7 @@ from keepfast.desk.causes import Cause
 from keepfast.desk.cluster import SILENT_CODES, TIMEOUT_S
 from keepfast.desk.trials import TrialReport, try_handler
 from keepfast.desk_page.filters import MARKS, NAMES, VIEWS, filter_of
-from keepfast.desk_page.orders import read_order
+from keepfast.desk_page.orders import give, read_order
 from keepfast.desk_page.payloads import HeaderView, Payload, headers_of, payload_of
 from keepfast.desk_page.pulse import Pulse, refuse_in_outage
 from keepfast.desk_page.replays import PlanRequest, PlanView, RunView
@@ -119,7 +119,9 @@ class OrderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An order to a running consumer; `verb`: pause, resume, release or dead-letter."""
+    """An order to a running consumer; `verb`: pause, resume, release or dead-letter. All but resume need `why`.
+    `running`: also dead-letter a record whose handler runs and is not stuck.
+    """
 
     process: str
     consumer: str
@@ -128,6 +130,7 @@ class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     partition: int | None = None
     offset: int | None = None
     hold: str | None = None
+    running: bool = False
     why: str = ""
 
 
@@ -392,8 +395,7 @@ class DeskApi:
         names = ("process", "consumer", "verb", "topic", "partition", "offset", "hold")
         given = ((name, getattr(body, name)) for name in names)
         order = read_order({name: value for name, value in given if value is not None})
-        who = {"by": user.name, "why": body.why[:1_000], "via": "api"}
-        text = self._backend.processes.order(order.process, order.consumer, order.verb, **order.body, **who)
+        text = give(self._backend.processes, order, by=user.name, why=body.why, via="api", running=body.running)
         return ActionResult(changed=1, text=text)
 
 

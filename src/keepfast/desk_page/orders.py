@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from keepfast.core.errors import KeepfastError
+from keepfast.desk_page.processes import Processes
 from keepfast.engine.guards import BREAKER, STORM
 
 ADDRESSED: Final = ("process", "consumer")
 MAX_DIGITS: Final = 19
+MAX_WHY: Final = 1_000
 GUARDS: Final = {STORM: "the storm guard", BREAKER: "the breaker"}
 
 
@@ -95,6 +97,27 @@ class ConsumerOrder:
         if self.partition is not None:
             place += f"[{self.partition}]"
         return place if self.offset is None else f"{place} offset {self.offset}"
+
+
+def give(
+    processes: Processes,
+    order: ConsumerOrder,
+    *,
+    by: str,
+    why: str,
+    via: Literal["page", "api"],
+    running: bool = False,
+) -> str:
+    """Send an order to its process; returns what it did. `running`: also dead-letter a record whose handler runs and is
+    not stuck. Raises InvalidOrder without a reason where one is needed, and ControlRefused.
+    """
+    why = why.strip()[:MAX_WHY]
+    if order.kind.needs_reason and not why:
+        raise InvalidOrder(f"{order.kind.title} needs a reason. Nothing was done.")
+    if running and order.verb != "dead-letter":
+        raise InvalidOrder(f"{order.kind.title} does not take running.")
+    more = {"unless_running": not running} if order.verb == "dead-letter" else {}
+    return processes.order(order.process, order.consumer, order.verb, **order.body, **more, by=by, why=why, via=via)
 
 
 def read_order(given: Mapping[str, object]) -> ConsumerOrder:

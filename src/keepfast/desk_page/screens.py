@@ -30,7 +30,7 @@ from keepfast.desk_page import wording
 from keepfast.desk_page.access import Access
 from keepfast.desk_page.commands import Commands
 from keepfast.desk_page.filters import MARKS, address, filter_of, frozen_at
-from keepfast.desk_page.orders import InvalidOrder, read_order
+from keepfast.desk_page.orders import InvalidOrder, give, read_order
 from keepfast.desk_page.payloads import compare, frames_of
 from keepfast.desk_page.processes import Processes, ProcessView
 from keepfast.desk_page.pulse import Pulse
@@ -328,12 +328,8 @@ class Screens:
             order = read_order({name: value for name, value in form.items() if name not in ("csrf", "why")})
         except InvalidOrder as error:
             return self.problem(request, user, HTTPStatus.BAD_REQUEST, str(error))
-        why = str(form.get("why", "")).strip()[:1_000]
-        if order.kind.needs_reason and not why:
-            return redirect("/consumers", refused=f"{order.kind.title} needs a reason. Nothing was done.")
-        who = {"by": user.name, "why": why, "via": "page"}
         try:
-            self._backend.processes.order(order.process, order.consumer, order.verb, **order.body, **who)
+            give(self._backend.processes, order, by=user.name, why=str(form.get("why", "")), via="page")
         except KeepfastError as error:
             return redirect("/consumers", refused=str(error))
         return redirect("/consumers", done="ordered")

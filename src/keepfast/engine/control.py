@@ -41,7 +41,8 @@ class ControlOrder:
     """An operator's order to a loop. `answer` is called once, on the loop's thread: it must not block.
 
     `topic` and `partition` are what to pause or resume, without them the whole consumer; or what to seek, `to` where;
-    with `offset`, the record to dead-letter. `hold` is what to release. `by`: who ordered it, and `why`.
+    with `offset`, the record to dead-letter; with `unless_running`, only if it waits or its handler is stuck. `hold` is
+    what to release. `by`: who ordered it, and `why`.
     """
 
     verb: Verb
@@ -51,6 +52,7 @@ class ControlOrder:
     hold: str = ""
     to: SeekTarget = 0
     offset: int = -1
+    unless_running: bool = False
     by: str = "operator"
     why: str = ""
 
@@ -171,6 +173,8 @@ class Operator:
         run = next((run for run in parts.in_flight if _at(run, place, offset)), None)
         if run is not None and as_batch(run) is not None:
             problem = f"{name} is in a batch: pause the consumer, or wait until the record is tried alone."
+        elif run is not None and order.unless_running and not parts.overdue.reports.has(run):
+            problem = f"{name} was not dead-lettered: its handler runs now and is not stuck. Look again."
         elif run is not None:
             why = parts.overdue.dead_letter(run, order.by, order.why, now)
             problem = f"{name} was not dead-lettered: {why}." if why else ""

@@ -131,11 +131,12 @@ class PauseTarget(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class DeadLetterTarget(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The record in flight to dead-letter."""
+    """The record in flight to dead-letter. `unless_running`: only if it waits, or if its handler is stuck."""
 
     topic: str
     partition: int
     offset: int
+    unless_running: bool = False
 
 
 class SeekRequest(ControlRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -419,8 +420,19 @@ class LocalApp(ServedApp):
                 verb: Verb = "pause" if path[-1] == "pause" else "resume"
                 return _done(self._order(consumer, verb, topic=body.topic, partition=body.partition, by=by))
             case DeadLetterTarget():
-                where = {"topic": body.topic, "partition": body.partition, "offset": body.offset}
-                return _done(self._order(consumer, "dead_letter", **where, by=by, why=clean_text(body.why, MAX_WHY)))
+                why = clean_text(body.why, MAX_WHY)
+                return _done(
+                    self._order(
+                        consumer,
+                        "dead_letter",
+                        topic=body.topic,
+                        partition=body.partition,
+                        offset=body.offset,
+                        unless_running=body.unless_running,
+                        by=by,
+                        why=why,
+                    )
+                )
             case ReleaseTarget():
                 return _done(self._order(consumer, "release", hold=body.hold))
             case SeekRequest():

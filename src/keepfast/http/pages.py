@@ -184,6 +184,7 @@ def _request(scope: Scope, body: bytes) -> HttpRequest:
         body=body,
         # Without an address it may come from anywhere, for example through a socket of a proxy.
         peer=str(client[0]) if client and client[0] else "unknown",
+        version=f"HTTP/{scope.get('http_version', '1.1')}",
     )
 
 

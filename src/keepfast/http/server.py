@@ -38,7 +38,7 @@ MAX_REQUESTS, MAX_PROBES = 16, 4
 PROBE_PATH = "/health"
 MAX_BODY_BYTES = 64 * 1024
 PROXY_HEADERS = frozenset({"via", "forwarded", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip"})
-PROXY_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "x-appengine-", "cf-")
+PROXY_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "x-appengine-", "cf-", "l5d-")
 """Headers that proxies add, whatever the client sends."""
 UNIX = "unix:"
 """Prefix of a path, in place of a host: a Unix socket."""
@@ -55,11 +55,16 @@ class HttpRequest:
     """Names are in lower case."""
     body: bytes = b""
     peer: str = ""
+    version: str = "HTTP/1.1"
 
     @property
     def is_local(self) -> bool:
-        """Whether it comes from this host, without any sign of a proxy."""
-        if any(name in PROXY_HEADERS or name.startswith(PROXY_PREFIXES) for name in self.headers):
+        """Whether it comes from this host, without any sign of a proxy. HTTP/1.0 is one: nginx speaks it to what it
+        stands before, and without any header of its own; no client of the control API does.
+        """
+        if self.version == "HTTP/1.0" or any(
+            name in PROXY_HEADERS or name.startswith(PROXY_PREFIXES) for name in self.headers
+        ):
             return False
         if not self.peer:
             return True
@@ -182,6 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers=headers,
             body=body,
             peer=str(address[0]) if address else "",
+            version=self.request_version,
         )
         return type(self).handler(request)
 
