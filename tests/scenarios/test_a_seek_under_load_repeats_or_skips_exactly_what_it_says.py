@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal
@@ -18,9 +19,11 @@ from keepfast import Context
 from keepfast.core.errors import ControlRefused, LifecycleError
 from keepfast.core.policies import Order
 from keepfast.core.records import TopicPartition
+from keepfast.desk.desk import Desk, DeskOptions
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
+from tests.support.members import connection
 from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import DEADLINE_S, wait_until
 
@@ -237,3 +240,8 @@ def test_a_started_app_is_controlled_from_code(kafka: TopicAdmin, topic: TopicFa
         with pytest.raises(ControlRefused, match="outside the log"):
             app.seek("work", name, 0, to=21)
     assert calls.offsets[0] == [*range(20), *range(20)]
+    with closing(Desk(connection(kafka.bootstrap), DeskOptions(topics=(), by="test"))) as desk:
+        entries = [one for one in reversed(desk.audit(10_000)) if name in one.what]
+    words = [f"pause work {name} 0", f"seek work {name} 0 beginning", f"resume work {name} 0"]
+    assert sorted((one.what, one.by, one.via) for one in entries) == sorted((one, app.name, "code") for one in words)
+    assert all(one.result for one in entries)

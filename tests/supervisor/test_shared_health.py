@@ -15,14 +15,17 @@ import pytest
 from prometheus_client import parser
 from rich.console import Console
 
+from keepfast.cli.control_client import REPLY_TIMEOUT_S
 from keepfast.cli.live_view import view_of
+from keepfast.desk_page.processes import TIMEOUT_S
+from keepfast.http.local_app import REPLY_TIMEOUT_S as LOOP_TIMEOUT_S
 from keepfast.http.local_app import LocalApp
 from keepfast.http.pages import Pages
-from keepfast.http.server import HttpRequest, Server, as_json
+from keepfast.http.server import HttpRequest, Response, Server, as_json, problem
 from keepfast.supervisor.liveness import Liveness
-from keepfast.supervisor.shared_health import Children, ChildSockets, SharedHealthServer, absence
+from keepfast.supervisor.shared_health import ORDER_TIMEOUT_S, Children, ChildSockets, SharedHealthServer, absence
 from keepfast.supervisor.supervisor import ChildStatus
-from keepfast.telemetry.state import AppState, HealthReport, Reason
+from keepfast.telemetry.state import AppState, CommandDone, ControlDone, HealthReport, Reason
 
 read: Any = parser.text_string_to_metric_families
 
@@ -149,3 +152,66 @@ def test_a_long_temporary_folder_is_not_used(tmp_path: Path, monkeypatch: pytest
             with socket.socket(socket.AF_UNIX) as listening:
                 listening.bind(address.removeprefix("unix:"))
     assert list(long.iterdir()) == []
+
+
+class Child:
+    """A child that answers an order like this, and keeps what it is to audit; `audits`: how it answers that."""
+
+    def __init__(self, folder: Path, number: int, answer: Response, audits: int = 200) -> None:
+        self.noted: list[ControlDone] = []
+        self._answer, self._audits = answer, audits
+        self.server = Server(self._serve)
+        self.server.start(f"unix:{folder}/{number}.sock", 0)
+
+    def _serve(self, request: HttpRequest) -> Response:
+        if request.path != "/api/audit":
+            return self._answer
+        if self._audits == 200:
+            self.noted.append(msgspec.json.decode(request.body or b"", type=ControlDone))
+        return Response(self._audits, b"{}", "application/json")
+
+
+DONE = as_json(CommandDone(text="Paused.", changed=1))
+LATE = problem(504, "The consumer's loop does not reply.")
+REFUSED = problem(409, "There is no such partition.")
+UNKNOWN = "Not known: process 1, which did not reply in time."
+PAUSE = HttpRequest("POST", "/api/consumers/charge/pause", body=b'{"by": "anna", "why": "INC-1"}')
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "result"),
+    [
+        ((DONE, LATE), 200, f"Process 0: Paused. {UNKNOWN}"),
+        ((DONE, None), 200, f"Process 0: Paused. {UNKNOWN}"),
+        ((REFUSED, LATE), 504, f"not known: {UNKNOWN}"),
+        ((REFUSED, None), 504, f"not known: {UNKNOWN}"),
+        ((REFUSED, REFUSED), 409, None),
+    ],
+)
+def test_an_order_without_a_reply_is_audited_as_not_known(
+    tmp_path: Path, answers: tuple[Response | None, ...], status: int, result: str | None
+) -> None:
+    children = [Child(tmp_path, number, one) for number, one in enumerate(answers) if one is not None]
+    try:
+        answer = Children(ChildSockets(tmp_path, 2), app="shop").api(PAUSE)
+    finally:
+        for child in children:
+            child.server.stop()
+    assert answer.status == status
+    noted = [(one.what, one.by, one.why, one.result) for child in children for one in child.noted]
+    assert noted == ([] if result is None else [("pause charge", "anna", "INC-1", result)])
+
+
+def test_the_next_child_writes_the_audit_if_one_refuses(tmp_path: Path) -> None:
+    first, second = Child(tmp_path, 0, DONE, audits=500), Child(tmp_path, 1, DONE)
+    try:
+        assert Children(ChildSockets(tmp_path, 2), app="shop").api(PAUSE).status == 200
+    finally:
+        first.server.stop()
+        second.server.stop()
+    assert [one.result for one in second.noted] == ["Process 0: Paused. Process 1: Paused."]
+
+
+def test_the_supervisor_waits_longer_than_its_children_do() -> None:
+    assert ORDER_TIMEOUT_S > LOOP_TIMEOUT_S
+    assert ORDER_TIMEOUT_S < TIMEOUT_S < REPLY_TIMEOUT_S, "the desk's page, the command line"

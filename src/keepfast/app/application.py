@@ -388,7 +388,7 @@ class App(Router):
     def pause(self, consumer: str, topic: str | None = None, partition: int | None = None) -> None:
         """Start no more records of this consumer, or of some of its partitions, until `resume`. Records in flight
         finish, and the consumer stays in its group. A paused partition stays paused when it comes back after a
-        rebalance; a restart ends the pause.
+        rebalance; a restart ends the pause. It is in the log and the audit of the desk.
 
         Raises ControlRefused if this process has no such consumer or partition, or if its loop does not reply;
         LifecycleError if the app is not started.
@@ -415,7 +415,7 @@ class App(Router):
         thread of an event loop.
         """
         _refuse_event_loop("app.seek()", "await asyncio.to_thread(app.seek, …)")
-        return self._started("controlled").served.seek(consumer, topic, partition, to)
+        return self._started("controlled").served.seek_by_code(consumer, topic, partition, to)
 
     def position(self, consumer: str) -> dict[TopicPartition, int]:
         """The position in each partition that this process has: everything below it is finished. Raises as `pause`

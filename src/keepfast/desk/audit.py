@@ -44,6 +44,8 @@ Action = Literal[
     "offsets",
     "control",
 ]
+Via = Literal["command", "page", "api", "code"]
+VIAS: Final[tuple[Via, ...]] = get_args(Via)
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 MAX_TEXT: Final = 2_000
 MAX_WAITING: Final = 1_000
@@ -65,7 +67,7 @@ class AuditEntry:
     what: str = ""
     """The selection, the case, or the run."""
     result: str = "done"
-    via: Literal["command", "page", "api"] = "command"
+    via: Via = "command"
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -106,7 +108,6 @@ class AuditEntry:
         if at_ms is None or action is None:
             return None
         details = fields.get("details")
-        given = fields.get("via")
         return cls(
             at_ms=at_ms,
             by=text(fields.get("by"), MAX_TEXT),
@@ -116,7 +117,7 @@ class AuditEntry:
             why=text(fields.get("why"), MAX_TEXT),
             what=text(fields.get("what"), MAX_TEXT),
             result=text(fields.get("result"), MAX_TEXT),
-            via="page" if given == "page" else "api" if given == "api" else "command",
+            via=one_of(VIAS, fields.get("via")) or "command",
             details=details if isinstance(details, dict) else {},
         )
 

@@ -25,7 +25,8 @@ from keepfast.telemetry.state import (
     TimelineEvents,
 )
 
-TIMEOUT_S: Final = 4.0
+TIMEOUT_S: Final = 6.0
+"""Longer than a supervisor waits for its processes."""
 MAX_PROCESSES: Final = 64
 S = TypeVar("S")
 

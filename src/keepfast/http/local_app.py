@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
@@ -77,6 +78,7 @@ REPLY_TIMEOUT_S = 3.0
 """A loop usually replies within a tenth of a second."""
 
 B = TypeVar("B")
+D = TypeVar("D", bound=CommandDone | SeekResult)
 
 
 class LoopTimeout(ControlRefused):
@@ -305,13 +307,34 @@ class LocalApp(ServedApp):
         self, consumer: str, topic: str | None = None, partition: int | None = None, *, by: str = OPERATOR
     ) -> CommandDone:
         """Start no more records of a consumer, or of some of its partitions."""
-        return _done(self._order(consumer, "pause", topic=topic, partition=partition, by=by))
+        what = _words("pause", consumer, topic, partition)
+        return self._by_code(
+            what, lambda: _done(self._order(consumer, "pause", topic=topic, partition=partition, by=by))
+        )
 
     def resume(
         self, consumer: str, topic: str | None = None, partition: int | None = None, *, by: str = OPERATOR
     ) -> CommandDone:
         """End a pause."""
-        return _done(self._order(consumer, "resume", topic=topic, partition=partition, by=by))
+        what = _words("resume", consumer, topic, partition)
+        order = lambda: _done(self._order(consumer, "resume", topic=topic, partition=partition, by=by))  # noqa: E731
+        return self._by_code(what, order)
+
+    def seek_by_code(self, consumer: str, topic: str, partition: int, to: SeekTarget) -> SeekResult:
+        """Move a partition as `seek` does, for `app.seek`: with an entry in the audit."""
+        what = _words("seek", consumer, topic, partition, to)
+        return self._by_code(what, lambda: self.seek(consumer, topic, partition, to))
+
+    def _by_code(self, what: str, carry_out: Callable[[], D]) -> D:
+        """Carry out an order of the user's code, and audit it."""
+        note = partial(ControlDone, what=what, by=self.app, via="code")
+        try:
+            done = carry_out()
+        except LoopTimeout as error:
+            self._note(note(result=f"not known: {error}"))
+            raise
+        self._note(note(result=_result(done)))
+        return done
 
     def seek(self, consumer: str, topic: str, partition: int, to: SeekTarget, *, plan: bool = False) -> SeekResult:
         """Move a partition; returns when the new position is committed. `plan`: only say what it would do."""
@@ -518,11 +541,16 @@ def order_of(path: Sequence[str], request: HttpRequest) -> ControlCommand | None
 
 
 def order_done(path: Sequence[str], request: HttpRequest, answer: Response) -> ControlDone | None:
-    """What is audited about an order that several processes have answered with `answer`; None if nothing changed."""
-    if answer.status != HTTPStatus.OK:
+    """What is audited about an order that several processes have answered with `answer`; None if nothing changed. An
+    order without a reply in time (504) may have been carried out.
+    """
+    if answer.status not in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT):
         return None
     try:
         order = order_of(path, request)
+        if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
+            refused = msgspec.json.decode(answer.body, type=Problem)
+            return None if order is None else order.done(f"not known: {refused.error}")
         shape: type[SeekResult | CommandDone] = SeekResult if path[-1] == "seek" else CommandDone
         result = _result(msgspec.json.decode(answer.body, type=shape))
     except msgspec.MsgspecError:

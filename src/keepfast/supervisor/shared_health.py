@@ -22,6 +22,7 @@ import msgspec
 
 from keepfast.http.client import fetch
 from keepfast.http.health import worst_level
+from keepfast.http.local_app import REPLY_TIMEOUT_S as LOOP_TIMEOUT_S
 from keepfast.http.local_app import SUPERVISED, order_done
 from keepfast.http.pages import API, FAMILIES, Pages, ServedApp
 from keepfast.http.server import UNIX, HttpRequest, Response, Server, as_json, problem, start_server
@@ -30,6 +31,7 @@ from keepfast.supervisor.parent_link import Report
 from keepfast.supervisor.process import ChildSpec
 from keepfast.supervisor.supervisor import ChildStatus
 from keepfast.telemetry import catalogue
+from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.metrics import MetricFamily, Sample
 from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpacked
 from keepfast.telemetry.state import (
@@ -48,7 +50,11 @@ from keepfast.telemetry.state import (
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+log = get_logger("keepfast.supervisor")
+
 REPLY_TIMEOUT_S: Final = 2.5
+ORDER_TIMEOUT_S: Final = LOOP_TIMEOUT_S + 1.5
+"""A child waits for the reply of a loop, and then says that there is none."""
 SEEK_TIMEOUT_S: Final = 300.0
 """A child answers a seek when the records in flight are finished; its own settings bound that."""
 MAX_AT_ONCE: Final = 16
@@ -160,14 +166,14 @@ class Children(ServedApp):
 
     def _by_children(self, request: HttpRequest, parts: list[str], sockets: Mapping[str, str]) -> Response:
         seeks = parts[0] == "consumers" and parts[-1] == "seek"
-        timeout_s = SEEK_TIMEOUT_S if seeks else REPLY_TIMEOUT_S
+        timeout_s = SEEK_TIMEOUT_S if seeks else ORDER_TIMEOUT_S
         answers = self._request_all(API + "/".join(parts), request, sockets, timeout_s)
-        if not answers:
-            return problem(HTTPStatus.BAD_GATEWAY, "No process answers.")
-        if request.method == "POST":
-            answer = _by_the_owner(answers) if seeks else _one_of(answers)
+        if request.method == "POST" and sockets:
+            answer = _by_the_owner(answers) if seeks and answers else _one_of(answers, sockets)
             self._note(order_done(parts, request, answer), request, answers, sockets)
             return answer
+        if not answers:
+            return problem(HTTPStatus.BAD_GATEWAY, "No process answers.")
         if parts[0] == "consumers" and parts[-1] == "position":
             found = [one for answer in answers.values() if (one := _decoded(answer, Positions)) is not None]
             partitions = [partition for one in found for partition in one.partitions]
@@ -185,15 +191,19 @@ class Children(ServedApp):
         answers: Mapping[str, Response],
         sockets: Mapping[str, str],
     ) -> None:
-        """Have an order that was carried out audited once, by the first child that carried it out."""
-        for process, own in answers.items():
-            if done is None or own.status != HTTPStatus.OK:
-                continue
-            headers, body = {"content-type": "application/json"}, msgspec.json.encode(done)
-            headers |= {name: value for name, value in request.headers.items() if name == "authorization"}
+        """Have an order audited once that was carried out, or of which that is not known: by the first child that takes
+        it, those first that carried it out. The log has it if none does.
+        """
+        if done is None or any(own.status == HTTPStatus.UNAUTHORIZED for own in answers.values()):
+            return
+        headers, body = {"content-type": "application/json"}, msgspec.json.encode(done)
+        headers |= {name: value for name, value in request.headers.items() if name == "authorization"}
+        for process in sorted(answers, key=lambda one: answers[one].status != HTTPStatus.OK):
             with suppress(OSError):
-                fetch(sockets[process], f"{API}audit", method="POST", body=body, headers=headers)
-                return
+                taken = fetch(sockets[process], f"{API}audit", method="POST", body=body, headers=headers)
+                if taken.status == HTTPStatus.OK:
+                    return
+        log.error("audit_not_written", what=done.what, by=done.by, why=done.why, result=done.result)
 
     def _events(self) -> TimelineEvents:
         answers = self._request_all("/api/events").values()
@@ -319,14 +329,25 @@ def _decoded(answer: Response, shape: type[T]) -> T | None:
         return None
 
 
-def _one_of(answers: Mapping[str, Response]) -> Response:
-    """The children's answers to a command as one: done if at least one child did it, otherwise the first problem."""
+def _one_of(answers: Mapping[str, Response], processes: Iterable[str]) -> Response:
+    """The children's answers to a command as one: done if at least one child did it, not known (504) if one has not
+    replied in time or has not answered, otherwise the first problem.
+    """
+    late = [
+        process
+        for process in processes
+        if (own := answers.get(process)) is None or own.status == HTTPStatus.GATEWAY_TIMEOUT
+    ]
+    unknown = f"Not known: process {', '.join(late)}, which did not reply in time." if late else ""
     done = {
         process: _decoded(answer, CommandDone) for process, answer in answers.items() if answer.status == HTTPStatus.OK
     }
     texts = [f"Process {process}: {one.text}" for process, one in done.items() if one is not None]
     if texts:
+        texts += [unknown] * bool(late)
         return as_json(CommandDone(text=" ".join(texts), changed=sum(one.changed for one in done.values() if one)))
+    if late:
+        return problem(HTTPStatus.GATEWAY_TIMEOUT, unknown)
     process, first = next(iter(answers.items()))
     refused = _decoded(first, Problem)
     return problem(first.status, f"Process {process}: {refused.error if refused else 'it failed.'}")

@@ -363,7 +363,8 @@ class ControlDone(StateStruct, frozen=True, kw_only=True):
     what: str
     by: str
     why: str = ""
-    via: Literal["command", "page", "api"] = "command"
+    via: Literal["command", "page", "api", "code"] = "command"
+    """`code`: an order of the app's own, such as `app.pause`."""
     result: str = ""
 
 
