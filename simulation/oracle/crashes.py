@@ -98,7 +98,9 @@ class CrashRules:
                 self._blame("guard", f"{epoch} forgets that {offset} is a suspect: {guard}")
 
     def _exact(self, event: trace.CommitSent, epoch: Epoch, guard: Guard) -> None:
-        """Where the last owner noted what it had in flight: all of that is marked, nothing else is suspected."""
+        """Where the last owner noted what it had in flight: all of that below its lease is marked, nothing else is
+        suspected. Beyond the lease are at most calls of an earlier epoch, which were given up.
+        """
         suspicion = epoch.suspicion
         noted = suspicion.fate.in_hand
         if not suspicion.died or noted is None or self._most is None:
@@ -110,8 +112,8 @@ class CrashRules:
             entry = self._book.records_of(event.place).by_offset.get(offset)
             if offset < event.offset or entry is None or epoch.knows_finished(entry):
                 continue
-            if entry.number not in numbers:
-                continue  # it was a record of the topic that had this name before
+            if entry.number not in numbers or offset >= (suspicion.found.lease or 0):
+                continue  # it was a record of the topic that had this name before, or lies beyond the lease
             if not covers(marked, offset):
                 self._blame(
                     "guard", f"{epoch} does not mark {offset}, which was in flight when its owner died: {guard}"

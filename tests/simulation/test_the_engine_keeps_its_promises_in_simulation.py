@@ -32,7 +32,7 @@ SEEDS = (
     902,
     903,
 )
-SEEDS += (730, 939, 956, 1109, 1144, 1195, 1354, 1403, 1420, 1431, 1438, 1446, 1750, 1773, 1953, 2085)
+SEEDS += (730, 939, 956, 1109, 1144, 1195, 1255, 1354, 1403, 1420, 1431, 1438, 1446, 1750, 1773, 1953, 2085)
 """Every kind of fault and every way of working, and what costs little; the rest is in `LATER`.
 
 The last ones of both have what is rare: batches and retry topics without an order, partitions added to a topic,
@@ -49,7 +49,8 @@ to a commit. In 16 clients end themselves while they commit, in 939 a call of a
 producer does not return. In 730 a handler of an earlier epoch ends while the
 loop asks the broker for a seek; in 1195 a process dies with two calls for one record; in 1446 a slow batch is handed
 back shortly before the oracle looks.
-In 2085 a partition with suspects is lost and back at once.
+In 2085 a partition with suspects is lost and back at once. In 1255 a process dies with a call of an earlier epoch that
+it gave up, beyond its lease.
 """
 
 FAULTS = {
