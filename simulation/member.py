@@ -113,6 +113,10 @@ class _Source:
         self._leave(messages)
         return messages
 
+    @property
+    def emptied(self) -> bool:
+        return self._source.emptied
+
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         return self._source.committed(places, timeout_s)
 

@@ -11,7 +11,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.ports import NO_ANSWER, THROTTLED, Position
 from keepfast.core.records import TopicPartition
-from keepfast.engine.fetch_watch import ASK_S, CHECK_INTERVAL_S, IDLE_S, REFETCH_S, RENEW_AGAIN_S, RENEW_S
+from keepfast.engine.fetch_watch import ASK_S, CHECK_INTERVAL_S, IDLE_S, REFETCH_S, RENEW_AGAIN_S, RENEW_S, THROTTLED_S
 from keepfast.telemetry.state import PartitionState
 from tests.engine.world import TOPIC, World
 from tests.support.log_capture import LogCapture
@@ -54,6 +54,34 @@ def passes(world: World, seconds: float, *, meanwhile: Callable[[], object] = la
         while world.workers.out:
             world.work()
             world.step()
+
+
+def occupied(cluster: Cluster) -> World:
+    """A worker does not come back with a record of a third partition, and a commit of the other one is not answered."""
+    world = world_of(cluster, partitions=3, buffer=BufferPolicy(records=1_000))
+    world.source.answers = False
+    world.feed("a", partition=1)
+    world.feed("a", partition=2)
+    while len(world.workers.out) < 2:
+        world.step(pass_s=0.1)
+    world.work()
+    world.step()
+    return world
+
+
+def passes_occupied(world: World, seconds: float) -> None:
+    """Let the loop turn twice a second, until so much time has passed by its clock."""
+    until = world.clock.now + seconds
+    while world.clock.now < until:
+        world.step(pass_s=0.5)
+        assert world.workers.out
+        assert world.loop.committer.under_way
+
+
+def report(world: World, code: str) -> None:
+    """The client's statistics say so, as often as they come."""
+    if world.clock.now % 5 < 0.5:
+        world.loop.on_error(SourceError("It waits.", fault=Fault.RETRY, code=code), None)
 
 
 def shown(world: World) -> PartitionState:
@@ -134,21 +162,58 @@ def test_a_partition_whose_buffer_is_full_is_not_missed() -> None:
     assert shown(world).end == 500, "its end is known all the same"
 
 
-@pytest.mark.parametrize("code", [NO_ANSWER, THROTTLED])
-def test_no_time_counts_while_a_broker_does_not_answer_or_throttles_the_client(code: str) -> None:
+def test_no_time_counts_while_a_broker_throttles_the_client() -> None:
     cluster = Cluster()
     world = world_of(cluster)
     cluster.ends[PLACE] = 7
-
-    def disturb() -> None:
-        if world.clock.now % 5 < 0.5:  # as often as statistics come
-            world.loop.on_error(SourceError("It waits.", fault=Fault.RETRY, code=code), None)
-
-    passes(world, 60, meanwhile=disturb)
+    passes(world, 60, meanwhile=lambda: report(world, THROTTLED))
     assert (world.source.refetched, world.source.renewals) == ([], 0)
-    assert bool(world.loop.status.state.brokers) == (code == NO_ANSWER), "a quota is no outage"
-    passes(world, NOTICED_S + RENEW_S)
+    assert not world.loop.status.state.brokers, "a quota is no outage"
+    passes(world, THROTTLED_S + NOTICED_S + RENEW_S)
     assert (len(world.source.refetched), world.source.renewals) == (1, 1)
+
+
+def test_of_brokers_that_answer_partitions_are_missed_while_another_one_does_not() -> None:
+    cluster = Cluster()
+    world = world_of(cluster)
+    cluster.ends[PLACE] = cluster.ends[OTHER] = 7
+    passes(world, IDLE_S + 2 * CHECK_INTERVAL_S)
+    del cluster.ends[OTHER]  # its leader is silent
+    passes(world, 2 * (NOTICED_S + RENEW_S), meanwhile=lambda: report(world, NO_ANSWER))
+    assert ({one.place for one in world.source.refetched}, world.source.renewals) == ({PLACE}, 1)
+    assert world.loop.status.state.brokers
+
+
+@pytest.mark.parametrize("code", [NO_ANSWER, THROTTLED])
+def test_a_disturbance_stops_the_clock_and_does_not_set_it_back(code: str) -> None:
+    cluster = Cluster()
+    world = world_of(cluster)
+    cluster.ends[PLACE] = 7
+    passes(world, NOTICED_S)
+    before = shown(world).not_fetched_s
+    world.loop.on_error(SourceError("It waits.", fault=Fault.RETRY, code=code), None)
+    passes(world, 2)
+    assert 0 < before <= shown(world).not_fetched_s < before + 2
+
+
+def test_what_waits_in_the_client_behind_records_of_others_is_not_missed() -> None:
+    cluster = Cluster()
+    world = occupied(cluster)
+    world.feed("a" * 1_000, partition=1)
+    world.feed("abc")
+    cluster.ends[PLACE] = 3
+    passes_occupied(world, 60)
+    assert len(world.source.waiting) > 3, "records of the other one still wait before it"
+    assert cluster.asked
+    assert (world.source.refetched, world.source.renewals, shown(world).not_fetched_s) == ([], 0, 0)
+
+
+def test_what_is_not_fetched_is_noticed_while_workers_and_a_commit_are_out() -> None:
+    cluster = Cluster()
+    world = occupied(cluster)
+    cluster.ends[PLACE] = 3
+    passes_occupied(world, NOTICED_S + RENEW_S + 5)
+    assert (world.source.refetched, world.source.renewals) == ([Position(PLACE, 0)], 1)
 
 
 def test_no_time_counts_in_which_the_loop_does_not_run() -> None:

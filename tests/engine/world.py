@@ -90,6 +90,10 @@ class Source:
         taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
         return taken
 
+    @property
+    def emptied(self) -> bool:
+        return not self.waiting
+
     def serve(self, timeout_s: float) -> float:
         self.answer()
         return 0.0

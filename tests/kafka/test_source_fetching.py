@@ -12,6 +12,7 @@ from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.testing.broker import KafkaBroker
 from tests.support.members import GroupMember, Places, drive, drive_for, new_group, produce
+from tests.support.waiting import wait_until
 
 Join = Callable[..., GroupMember]
 Topic = Callable[..., str]
@@ -67,3 +68,26 @@ def test_a_new_client_commits_leaves_and_fetches_what_the_last_one_has_given_up(
     assert (member.heard("revoked"), member.heard("lost"), member.replaced) == ([(place,)], [], 1)
     assert [outcome.confirmed for outcome in member.outcomes] == [(Position(place, 1, "before"),)]
     assert member.commit(Position(place, 3)).confirmed == (Position(place, 3),), "the new one is a member"
+
+
+def test_a_source_is_emptied_when_neither_records_nor_ends_of_partitions_wait(
+    kafka: KafkaBroker, topic: Topic, join: Join
+) -> None:
+    produce(kafka, name := topic(), 3)
+    member, place = join(name, new_group()), TopicPartition(name, 0)
+    source = member.source
+    sweeps: list[tuple[int, bool, bool]] = []
+
+    def sweep() -> None:
+        taken = len(source.sweep(1))
+        sweeps.append((taken, place in source._ends, source.emptied))
+
+    wait_until(lambda: any(has_end for _, has_end, _ in sweeps), "the end", between=sweep)
+    assert sum(taken for taken, _, _ in sweeps) == 3
+    assert all(emptied == (not taken and not has_end) for taken, has_end, emptied in sweeps)
+    assert source.poll(0) is None
+    assert source.emptied
+    source.commit([Position(place, 3)])
+    while not member.outcomes:
+        assert source.poll(0.09) is None
+    assert not source.emptied, "the answer ended the wait"

@@ -129,6 +129,11 @@ class Source(Protocol):
         """
         ...
 
+    @property
+    def emptied(self) -> bool:
+        """Whether the last `poll` or `sweep` took all that the client had fetched. False if that is not known."""
+        ...
+
     def serve(self, timeout_s: float) -> float:
         """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way.
 

@@ -4,8 +4,11 @@ Each partition from which nothing came for a moment is compared with its end, wh
 client knows of a partition that it does not fetch does not change. The source reports the end that it has reached
 behind the last record, so offsets that hold no record (markers of transactions, records of aborted ones, gaps of a
 compaction) do not count; nor does an open transaction, as the end is that of the consumer's isolation level. A source
-that reports no ends is compared by what its last fetch saw. Time counts only while the brokers answer and do not
-throttle the client.
+that reports no ends is compared by what its last fetch saw.
+
+The clock of a partition is stopped where it is not known that the client should have its records: while those of
+others wait in the client, as its own may wait behind them; while the leader does not return the end; while a broker does
+not answer or throttles the client.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ IDLE_S: Final = 3.0
 """A partition that has brought nothing for longer is compared with its end."""
 ASK_S: Final = 5.0
 """How often the ends are asked for."""
+OLD_ANSWERS: Final = 1.5
+"""After so many times that an end is not known any more."""
+THROTTLED_S: Final = 30.0
+"""No time counts for so long after the client was throttled: one delay may last for several reports."""
 REFETCH_S: Final = 10.0
 """A partition that is not fetched for longer is fetched again from its position, and is a reason in health."""
 RENEW_S: Final = 20.0
@@ -45,7 +52,8 @@ CONFIRMED: Final = 2
 
 @dataclass(slots=True)
 class _Watched:
-    """A partition that brings nothing: its epoch and the next offset, since when, and the end by the last answer.
+    """A partition that brings nothing: its epoch and the next offset, since when, and the end by the last answer,
+    which came at `known_at`.
 
     `missing_s`: how long there have been records that are not fetched. `beyond`: number of answers in a row by which
     the position lies beyond the end.
@@ -55,9 +63,14 @@ class _Watched:
     next_offset: int
     since: float
     end: int | None = None
+    known_at: float = float("-inf")
     missing_s: float = 0.0
     refetched: bool = False
     beyond: int = 0
+
+    def is_known(self, now: float) -> bool:
+        """Whether the end is known: the leader returned it lately."""
+        return now - self.known_at <= OLD_ANSWERS * ASK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,7 @@ class FetchWatch:
         self._watched: dict[TopicPartition, _Watched] = {}
         self._answer: _Answer | None = None  # written by any thread, as a whole
         self._looked_at = self._look_at = self._ask_at = float("-inf")
-        self._disturbed = False  # since the last look
+        self._disturbed_until = float("-inf")
         self._renew_at = float("-inf")
         self._renew_again_s = RENEW_AGAIN_S
 
@@ -109,16 +122,18 @@ class FetchWatch:
         watched = self._watched.get(partition.place)
         return watched is not None and watched.epoch == partition.epoch and watched.beyond >= CONFIRMED
 
-    def disturb(self) -> None:
-        """The client cannot fetch: a broker does not answer, or throttles it. Time does not count until the next look,
-        and what counted before does not any more.
+    def disturb(self, now: float, *, throttled: bool) -> None:
+        """The client may be unable to fetch: a broker does not answer, or throttles it. The time from the last look to
+        the next one does not count, and some more where it is throttled.
         """
-        self._disturbed = True
+        self._disturbed_until = max(self._disturbed_until, now + (THROTTLED_S if throttled else 0.0))
 
     def step(self, now: float) -> None:
         """Look at the partitions if it is time to, outside callbacks, and fetch again what is not fetched."""
         if self._ask_ends is None or now < self._look_at:
             return
+        emptied = self._intake.was_emptied()
+        counts = emptied and self._disturbed_until < self._looked_at
         passed_s = min(now - self._looked_at, MAX_PASSED_S)
         self._looked_at, self._look_at = now, now + CHECK_INTERVAL_S
         if self._intake.closed:
@@ -126,11 +141,12 @@ class FetchWatch:
             return
         self._take_answer(now)
         still, paused = self._still(now)
-        self._measure(still, passed_s)
+        self._measure(still, now, passed_s if counts else 0.0)
         if now >= self._ask_at and (still or paused):
             self._ask_at = now + ASK_S
             self._ask([*still, *paused])
-        self._act(still, now)
+        if counts:
+            self._act(still, now)
 
     def _still(self, now: float) -> tuple[list[Partition], list[Partition]]:
         """The partitions that have brought nothing for a while, and those that are paused."""
@@ -150,9 +166,8 @@ class FetchWatch:
             self._watched[place] = watched
         return still, paused
 
-    def _measure(self, still: list[Partition], passed_s: float) -> None:
-        """Add the time that has passed to what is missing; start again where that is not so any more."""
-        disturbed, self._disturbed = self._disturbed, False
+    def _measure(self, still: list[Partition], now: float, passed_s: float) -> None:
+        """Add the time that counts to what is missing; start again where that is not so any more."""
         waiting = [one for one in still if self._watched[one.place].end is not None]
         seen: dict[TopicPartition, int] = {}
         if waiting and not self._source.reports_ends:
@@ -163,9 +178,9 @@ class FetchWatch:
         for partition in waiting:
             watched = self._watched[partition.place]
             fetched = max(watched.next_offset, seen.get(partition.place, 0), 0)
-            if disturbed or watched.end is None or watched.end <= fetched:
+            if watched.end is None or watched.end <= fetched:
                 watched.missing_s, watched.refetched = 0.0, False
-            else:
+            elif watched.is_known(now):
                 watched.missing_s += passed_s
 
     def _ask(self, partitions: list[Partition]) -> None:
@@ -188,14 +203,15 @@ class FetchWatch:
             if end is None:
                 suspicious = True  # the topic may be deleted: nothing else might say so for long
             elif watched is not None and watched.next_offset == next_offset:
-                watched.end = end
+                watched.end, watched.known_at = end, now
                 watched.beyond = watched.beyond + 1 if end < next_offset else 0
                 suspicious = suspicious or end < next_offset
         if suspicious:
             self._identities.suspect(now)
 
     def _act(self, still: list[Partition], now: float) -> None:
-        missing = [one for one in still if self._watched[one.place].missing_s >= REFETCH_S]
+        known = [one for one in still if self._watched[one.place].is_known(now)]
+        missing = [one for one in known if self._watched[one.place].missing_s >= REFETCH_S]
         for partition in missing:
             watched = self._watched[partition.place]
             if not watched.refetched:

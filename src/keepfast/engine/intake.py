@@ -81,6 +81,7 @@ class Intake:
         self._full: dict[TopicPartition, Partition] = {}
         self._polled_at = float("-inf")
         self._more = False  # the last sweep did not take all that the client had
+        self._emptied = False  # since `was_emptied` was asked
         self.received: dict[str, int] = dict.fromkeys(plan.subscription, 0)
         """Records taken in, by topic. Any thread may read."""
         self.closed = False  # draining: whatever still arrives is left to the next owner
@@ -118,6 +119,8 @@ class Intake:
         if timeout_s > 0:
             self._polled_at = now + timeout_s
             message = self._source.poll(timeout_s)
+            if self._source.emptied:
+                self._emptied = True
             if message is None:
                 return False
             self._route([message])
@@ -133,6 +136,8 @@ class Intake:
             self._more = len(messages) == self._sweep
             if not self.has_backlog:
                 break
+        if self._source.emptied:
+            self._emptied = True
         return bool(messages) or timeout_s > 0
 
     @property
@@ -159,6 +164,8 @@ class Intake:
     def serve_on(self, timeout_s: float) -> bool:
         """As `serve`, right after it: the marks are not checked again."""
         message = self._source.poll(timeout_s)
+        if self._source.emptied:
+            self._emptied = True
         if message is not None:
             self._route([message])
         return message is not None
@@ -176,6 +183,11 @@ class Intake:
                 self._route(messages)
             if len(messages) < self._sweep:
                 return
+
+    def was_emptied(self) -> bool:
+        """Whether the client had nothing to hand out at a moment since the last call of this."""
+        emptied, self._emptied = self._emptied, False
+        return emptied
 
     def reached(self, place: TopicPartition, end: int, leader_epoch: int | None = None) -> None:
         """Every record of it below this offset was returned by the source. Not all were taken in where it is closed, or

@@ -482,7 +482,7 @@ class Loop:
             if error.fault is Fault.MISSING:
                 self.subscription.suspect(now)
             if error.fault is Fault.RETRY:
-                self.fetch_watch.disturb()
+                self.fetch_watch.disturb(now, throttled=error.code == THROTTLED)
             if error.code != THROTTLED:
                 self.status.client_error(error, now)
             log_client_error(self.plan.name, error, now)

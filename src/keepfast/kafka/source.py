@@ -166,6 +166,8 @@ class ListeningSource:
     def __init__(self) -> None:
         self._registered: Listener | None = None
         self._listener_error: BaseException | None = None
+        self.emptied = False
+        """See `core.ports.Source`."""
 
     @property
     def _listener(self) -> Listener:
@@ -334,7 +336,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
         except CLIENT_ERRORS as error:
             raise source_error("poll", error) from error
         finally:
-            self._awaits_commit = False
+            awaited, self._awaits_commit = self._awaits_commit, False
+        self.emptied = message is None and not awaited  # an answer that was awaited ends the call, whatever there is
         if message is None:
             if timeout_s == 0:
                 os.sched_yield()  # a caller that polls in a loop waits for other threads, which may need this processor
@@ -353,6 +356,7 @@ class KafkaSource(ListeningSource, OffsetQueries):
             batch = self._open.consume(limit, 0)
         except CLIENT_ERRORS as error:
             raise source_error("consume", error) from error
+        self.emptied = len(batch) < limit  # events, such as ends of partitions, count
         if any(map(_error_of, batch)):
             for message in batch:
                 if message.error() is not None:

@@ -124,6 +124,7 @@ class KafkaPythonSource(ListeningSource):
         self._started: dict[TopicPartition, Position] = {}
         self._backlog = Backlog()
         self._limit = BATCH
+        self._fetched_all = False  # the last poll of the client returned less than it may
         self._not_before = float("-inf")
         self._moved: dict[TopicPartition, Position] = {}  # reset while a poll was under way: what that brings is old
         self._starts = self._starts_asked = 0  # how often partitions were started, moved or given up; at the last poll
@@ -152,7 +153,7 @@ class KafkaPythonSource(ListeningSource):
         """Wait for one record or the answer to a commit, at most timeout_s (0: MIN_WAIT_S); serves callbacks."""
         if self._before():  # the caller waits for the answer to a commit, and has it
             self._ask()
-            return self._backlog.take_one()
+            return self._take_one()
         until = time.monotonic() + max(timeout_s, MIN_WAIT_S)
         while not self._backlog and (left_s := until - time.monotonic()) > 0:
             self._ask()
@@ -163,14 +164,21 @@ class KafkaPythonSource(ListeningSource):
             self._handle(message)
             if isinstance(message, Answered):
                 break  # the caller may wait for it
-        return self._backlog.take_one()
+        return self._take_one()
 
     def sweep(self, limit: int) -> list[Message]:
         """Return fetched records, at most `limit`; never blocks; serves callbacks."""
         self._limit = limit
         self._before()
         self._ask()
-        return self._backlog.take(limit)
+        taken = self._backlog.take(limit)
+        self.emptied = self._fetched_all and not self._backlog
+        return taken
+
+    def _take_one(self) -> Message | None:
+        taken = self._backlog.take_one()
+        self.emptied = self._fetched_all and not self._backlog
+        return taken
 
     def _ask(self) -> None:
         """Request a poll of the client, unless one is under way or records wait."""
@@ -199,6 +207,7 @@ class KafkaPythonSource(ListeningSource):
         match message:
             case Fetched(records=records, positions=positions, error=error):
                 self._open.idle = True
+                self._fetched_all = error is None and sum(map(len, records.values())) < self._limit
                 for place, found in records.items():
                     self._keep(TopicPartition(*place), found)
                 for place, position in positions.items():

@@ -122,6 +122,10 @@ class FakeSource:
         self._take(taken, limit)
         return self._hand_out([fetched for fetched in taken if self._fetcher.is_current(fetched)])
 
+    @property
+    def emptied(self) -> bool:
+        return not self._operations and not self._fetcher.ready()
+
     def serve(self, timeout_s: float) -> float:
         self._enter("serve")
         if self._callback != "on_revoked":
