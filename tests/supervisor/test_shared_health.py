@@ -174,17 +174,17 @@ class Child:
 DONE = as_json(CommandDone(text="Paused.", changed=1))
 LATE = problem(504, "The consumer's loop does not reply.")
 REFUSED = problem(409, "There is no such partition.")
-UNKNOWN = "Not known: process 1, which did not reply in time."
+UNKNOWN = "process 1 did not reply in time."
 PAUSE = HttpRequest("POST", "/api/consumers/charge/pause", body=b'{"by": "anna", "why": "INC-1"}')
 
 
 @pytest.mark.parametrize(
     ("answers", "status", "result"),
     [
-        ((DONE, LATE), 200, f"Process 0: Paused. {UNKNOWN}"),
-        ((DONE, None), 200, f"Process 0: Paused. {UNKNOWN}"),
-        ((REFUSED, LATE), 504, f"not known: {UNKNOWN}"),
-        ((REFUSED, None), 504, f"not known: {UNKNOWN}"),
+        ((DONE, LATE), 200, f"Process 0: Paused. Not known: {UNKNOWN}"),
+        ((DONE, None), 200, f"Process 0: Paused. Not known: {UNKNOWN}"),
+        ((REFUSED, LATE), 504, f"not known: {UNKNOWN.capitalize()}"),
+        ((REFUSED, None), 504, f"not known: {UNKNOWN.capitalize()}"),
         ((REFUSED, REFUSED), 409, None),
     ],
 )

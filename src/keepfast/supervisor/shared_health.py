@@ -338,16 +338,16 @@ def _one_of(answers: Mapping[str, Response], processes: Iterable[str]) -> Respon
         for process in processes
         if (own := answers.get(process)) is None or own.status == HTTPStatus.GATEWAY_TIMEOUT
     ]
-    unknown = f"Not known: process {', '.join(late)}, which did not reply in time." if late else ""
+    unknown = f"process {', '.join(late)} did not reply in time."
     done = {
         process: _decoded(answer, CommandDone) for process, answer in answers.items() if answer.status == HTTPStatus.OK
     }
     texts = [f"Process {process}: {one.text}" for process, one in done.items() if one is not None]
     if texts:
-        texts += [unknown] * bool(late)
+        texts += [f"Not known: {unknown}"] * bool(late)
         return as_json(CommandDone(text=" ".join(texts), changed=sum(one.changed for one in done.values() if one)))
     if late:
-        return problem(HTTPStatus.GATEWAY_TIMEOUT, unknown)
+        return problem(HTTPStatus.GATEWAY_TIMEOUT, unknown.capitalize())
     process, first = next(iter(answers.items()))
     refused = _decoded(first, Problem)
     return problem(first.status, f"Process {process}: {refused.error if refused else 'it failed.'}")
