@@ -7,8 +7,8 @@ compaction) do not count; nor does an open transaction, as the end is that of th
 that reports no ends is compared by what its last fetch saw.
 
 The clock of a partition is stopped where it is not known that the client should have its records: while those of
-others wait in the client, as its own may wait behind them; while the leader does not return the end; while a broker does
-not answer or throttles the client.
+others wait in the client, as its own may wait behind them; while the leader does not return the end; while a broker
+does not answer or throttles the client.
 """
 
 from __future__ import annotations
