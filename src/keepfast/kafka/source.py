@@ -587,7 +587,8 @@ class KafkaSource(ListeningSource, OffsetQueries):
         with contextlib.suppress(*CLIENT_ERRORS):  # then it is fetched at the next wake-up
             [found] = self._open.position([ClientPlace(*place)])
             if found.offset >= 0:  # else no record was handed out yet, and it begins at its start
-                self._open.seek(found)
+                # Without its leader epoch: the client would compare that with the log first, for half a second.
+                self._open.seek(ClientPlace(*place, found.offset))
                 self._started[place] = Position(place, found.offset)  # after a seek, the client does not know it
 
     def _release(self, places: Sequence[TopicPartition]) -> None:
