@@ -97,7 +97,7 @@ def _folded(text: str) -> tuple[str, Sequence[int]]:
 
 
 def _forms(value: str, *, quoted: bool) -> Iterator[str]:
-    """How the value may stand in a text: as it is, with and without space around, and as Python and JSON quote it."""
+    """Return the forms of a value in a text: with and without space around it, and as Python and JSON quote it."""
     for start in {value[:LONG], value.strip()[:LONG]} if value.strip() else ():
         yield start
         if quoted and not _PLAIN.fullmatch(start):
@@ -133,7 +133,7 @@ def _known_words(folded: str, is_known: Callable[[int, int], bool]) -> Iterator[
 
 
 def _stands_in(word: str, raw: list[bytes]) -> bool:
-    """Whether the word stands in one of `raw`, whose ASCII letters are small ones."""
+    """Return True if the word is in one of `raw`, whose ASCII letters are small ones."""
     if not raw:
         return False
     cases = {word} if word.isascii() else {word, word.lower(), word.upper(), word.title()}
